@@ -17,7 +17,7 @@ from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
 from tower.agent import REFRESH, Agent, Options, makeService
 from tower.kube.member_check import TIMEOUT
-from tower.member import secret_name
+from tower.member import object_name
 from tower.tunnels.targets import Target
 
 
@@ -206,7 +206,7 @@ class AgentTests(SynchronousTestCase):
 
     def test_key_secret_without_namespace(self) -> None:
         """Outside of a pod the Secret needs a namespace."""
-        self.patch(secret_name, "SERVICE_ACCOUNT", self.folder)
+        self.patch(object_name, "SERVICE_ACCOUNT", self.folder)
         ended = self.assertRaises(SystemExit, self.with_secret, "key")
         self.assertIn("--key-secret NAMESPACE/key", str(ended))
 

@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 import yaml
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.cli import CommandTestCase
 from tests.fakes.pipes import FakePipe
+from tower.cli import forward
 from tower.cli.client import CommandFailed
 from tower.cli.forward import ForwardCredential, Forwarder
 from tower.cli.values import listen_address
@@ -72,6 +74,21 @@ class CredentialTests(CommandTestCase):
         self.assertIn(b"Bearer t0ken", address.request)
         self.assertEqual(self.connection.requests, [])
         credential.withdraw()
+
+    def test_plugin(self) -> None:
+        """The token of a kubeconfig's plugin is used until it expires."""
+        given: list[float] = []
+
+        def run_plugin(access: KubeAccess, _environ: object) -> tuple[KubeAccess, float]:
+            given.append(self.clock.seconds())
+            return evolve(access, token=f"t-{len(given)}"), self.clock.seconds() + 240
+
+        self.patch(forward, "with_credential", run_plugin)
+        credential = self.credential("https://127.0.0.1:8443/clusters/alpha")
+        credential.first()
+        for passed, token in ((0, b"t-1"), (239, b"t-1"), (2, b"t-2")):
+            self.clock.advance(passed)
+            self.assertIn(b"Bearer " + token, self.successResultOf(credential.address()).request)
 
     def test_no_cluster(self) -> None:
         """A missing cluster is named at the start."""

@@ -216,6 +216,13 @@ class MergeTests(CommandTestCase):
             self.assertIn("tower credential revoke", said)
             self.assertEqual(self.file.read_text(), before)
 
+    def test_other_server_without_authority(self) -> None:
+        """Two servers with public CAs are two clusters."""
+        self.issuer._kubeconfig_authority = lambda _: b""
+        content = {**OTHER, "clusters": [{"name": "tower/alpha", "cluster": {"server": "https://192.0.2.9"}}]}
+        self.write(content)
+        self.assertIn("for another server, https://192.0.2.9", self.bad(*self.words))
+
     def test_full_disk(self) -> None:
         """If writing fails late, the old file stays, and the error has the command that revokes."""
 

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 
 from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeTerminal
-from tower.cli import main
+from tower.cli.command import main
 from tower.kube.timestamps import timestamp
 from tower.store.sqlite import SQLiteStore
 

@@ -128,8 +128,8 @@ class MemberAccessesTests(SynchronousTestCase):
         self.successResultOf(self.store.update(MEMBER_ACCESS, lost.uid, {**record.value, "sealed": foreign}))
         key = self.path.read_bytes()
         self.path.write_bytes(new_key() + b"\n" + key)
-        self.assertEqual(self.successResultOf(self.accesses.reseal()), 2)
-        self.assertEqual(self.successResultOf(self.accesses.reseal()), 0)
+        self.assertEqual(self.successResultOf(self.accesses.sealed.reseal()), 2)
+        self.assertEqual(self.successResultOf(self.accesses.sealed.reseal()), 0)
         self.path.write_bytes(self.path.read_bytes().replace(key, b""))
         self.assertEqual(self.accesses.get(first), by_token())
         self.assertEqual(self.accesses.get(second).server, SERVER)
@@ -140,7 +140,7 @@ class MemberAccessesTests(SynchronousTestCase):
         cluster = self.added(by_token())
         self.path.write_bytes(new_key() + b"\n" + self.path.read_bytes())
         self.successResultOf(self.store.stop())
-        self.assertEqual(self.successResultOf(self.accesses.reseal()), 0)
+        self.assertEqual(self.successResultOf(self.accesses.sealed.reseal()), 0)
         self.assertEqual(self.accesses.get(cluster), by_token())
 
     def test_no_secret_in_memory_dumps(self) -> None:

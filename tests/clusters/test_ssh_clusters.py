@@ -148,4 +148,7 @@ class SSHClustersTests(SynchronousTestCase):
 
     def test_every_kind(self) -> None:
         """Each kind of record is either of a cluster, and goes with it, or known not to be."""
-        self.assertEqual(set(KINDS) - set(CLUSTER_KINDS), {"clusters", "settings"})
+        self.assertEqual(
+            set(KINDS) - set(CLUSTER_KINDS),
+            {"clusters", "settings", "accesspolicies", "rbacobjects", "loginsessions"},
+        )

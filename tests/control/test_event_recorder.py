@@ -127,7 +127,7 @@ class EventRecorderTests(SynchronousTestCase):
         self.assertEqual(self.recorded(), {"CredentialSet": ("Normal", 1)})
         path.write_text(f"{new_key().decode()}\n{path.read_text()}")
         resealing = MemberCredentials(self.bench.store, Vault(path))
-        self.assertEqual(self.successResultOf(resealing.reseal()), 1)
+        self.assertEqual(self.successResultOf(resealing.sealed.reseal()), 1)
         beta = clusters.require("beta")
         for access in (by_token(), by_token("another")):
             self.assertNotIn("CredentialChanged", self.recorded())

@@ -7,6 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.host_options import HostOptions
+from tower.options.errors import one_line_errors
 
 
 class HostOptionsTests(SynchronousTestCase):
@@ -20,7 +21,8 @@ class HostOptionsTests(SynchronousTestCase):
     def parse(self, *words: str, **variables: str) -> HostOptions:
         """Return the parsed options."""
         options = HostOptions(variables)
-        options.parseOptions(list(words))
+        with one_line_errors("tower-proxy"):
+            options.parse(words)
         return options
 
     def refusal(self, *words: str) -> str:

@@ -8,7 +8,7 @@ import socket
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
-from tower.options.errors import OptionError
+from tower.options.errors import OptionError, OptionErrors, one_line_errors
 
 
 class OptionsTests(SynchronousTestCase):
@@ -17,7 +17,8 @@ class OptionsTests(SynchronousTestCase):
     def parse(self, *words: str) -> Options:
         """Return the parsed options."""
         options = Options({})
-        options.parseOptions(list(words))
+        with one_line_errors("tower-proxy"):
+            options.parse(words)
         return options
 
     def refusal(self, *words: str) -> str:
@@ -99,6 +100,18 @@ class OptionsTests(SynchronousTestCase):
             refusal = str(self.assertRaises(OptionError, options.check_listening))
         self.assertIn(f"--port '{port}' is not available at 127.0.0.1 (address already in use", refusal)
 
+    def test_taken_ports(self) -> None:
+        """All ports that are in use are named together; a wrong address of several ports is named once."""
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+            ports = [each.getsockname()[1] for each in (one, other)]
+            options = self.parse(
+                "--host=127.0.0.1", f"--port={ports[0]}", f"--secure-port={ports[1]}", "--cluster-ports=none"
+            )
+            errors = self.assertRaises(OptionErrors, options.check_listening).errors
+        self.assertEqual([each.flag for each in errors], ["port", "secure-port"])
+        options = self.parse("--host=203.0.113.7", "--cluster-ports=none")
+        self.assertEqual(self.assertRaises(OptionError, options.check_listening).flag, "host")
+
     def test_low_port(self) -> None:
         """A port that this user cannot open has its own cure."""
 
@@ -126,7 +139,7 @@ class OptionsTests(SynchronousTestCase):
             (("--max-connections-per-address=0",), 0),
             (("--max-connections=0", "--max-connections-per-address=70000"), 70000),
         ):
-            self.assertEqual(self.parse(*words).connections_per_address, share, words)
+            self.assertEqual(self.parse(*words)["max-connections-per-address"], share, words)
         refusal = self.refusal("--max-connections=50", "--max-connections-per-address=50")
         self.assertIn("--max-connections-per-address '50' must be less than --max-connections 50", refusal)
         self.assertIn("many", self.refusal("--max-connections=many"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
+from tower.options.errors import one_line_errors
 
 BASE = ("--ssh-user=core", "--ssh-keyfile=/keys/id")
 
@@ -17,7 +18,8 @@ class NodeOptionsTests(SynchronousTestCase):
     def parse(self, *words: str) -> Options:
         """Return the parsed options."""
         options = Options({})
-        options.parseOptions(list(words))
+        with one_line_errors("tower-proxy"):
+            options.parse(words)
         return options
 
     def refusal(self, *words: str) -> str:

@@ -116,7 +116,7 @@ class FakeTowerAPI:
         if (method, path) not in network.answers:
             raise APIError(method, path, 0, "connection lost")
         code, value = network.answers[method, path]
-        return APIResponse(code, json.dumps(value).encode())
+        return APIResponse(code, (value if isinstance(value, str) else json.dumps(value)).encode())
 
     def close(self) -> None:
         """Do nothing."""

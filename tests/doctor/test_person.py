@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attrs import evolve
+
 from tests.doctor.kit import SERVING, DoctorTestCase
 from tests.fakes.certificates import NOW, authority
+from tower.doctor import person
 from tower.doctor.findings import Finding
 from tower.doctor.person import examine_kubeconfig
-from tower.kube.kubeconfig import kubeconfig
+from tower.kube.kubeconfig import KubeAccess, kubeconfig
 
 SERVER = "https://tower.example:8443/clusters/alpha"
 VERSION = ("GET", "/clusters/alpha/version")
@@ -53,6 +56,18 @@ class PersonTests(DoctorTestCase):
         self.assertIn("current-context", self.failed(self.look()))
         self.file.unlink()
         self.assertIn("No such file", self.failed(self.look()))
+
+    def test_plugin(self) -> None:
+        """The credential of a plugin is checked, and its cure is a login."""
+
+        def run_plugin(access: KubeAccess, _environ: object) -> tuple[KubeAccess, float]:
+            return evolve(access, plugin={"command": "tower"}, token="a.b.c", client_certificate=None), 0.0
+
+        self.patch(person, "with_credential", run_plugin)
+        self.write(token="x")
+        self.assertIn("a token of the credential plugin", self.look()["credential"].line)
+        self.network.answers[VERSION] = (401, {"message": "this login session has ended"})
+        self.assertIn("tower login https://tower.example:8443", self.failed(self.look()))
 
     def test_expired(self) -> None:
         """An expired certificate is found without a login."""

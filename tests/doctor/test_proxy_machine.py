@@ -183,6 +183,7 @@ class RunningTests(ProxyTestCase):
         self.state.write("admin.kubeconfig", text.encode())
         self.network.answers["GET", "/version"] = (200, {"gitVersion": git_version()})
         self.network.answers["GET", CLUSTERS] = (200, {"items": []})
+        self.network.answers["GET", "/metrics"] = (200, "tower_up 1.0\n")
 
     def test_sound(self) -> None:
         """Nothing is wrong."""
@@ -229,6 +230,16 @@ class RunningTests(ProxyTestCase):
         self.network.answers["GET", CLUSTERS] = (200, {"items": items})
         line = self.look()["clusters"].line
         self.assertEqual(line, "warn  clusters: 1 of 2 are available; not beta -> tower doctor beta")
+
+    def test_given_certificate(self) -> None:
+        """The certificate of --tls-cert-file is one of the proxy's metrics."""
+        self.assertIn("none: --tls-cert-file is not set", self.look()["given certificate"].line)
+        for days, grade in ((60, "ok"), (10, "warn"), (-1, "FAIL")):
+            line = f'tower_certificate_expiry_timestamp_seconds{{name="tls-cert-file"}} {NOW + days * 86400}'
+            self.network.answers["GET", "/metrics"] = (200, f"# HELP x\n{line}\ntower_up 1.0\n")
+            line = self.look()["given certificate"].line
+            self.assertTrue(line.startswith(grade), line)
+            self.assertEqual("renew the files of --tls-cert-file" in line, grade != "ok")
 
     def test_published_name(self) -> None:
         """A published name without an address is a failure, and the front door's name check too."""

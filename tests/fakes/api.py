@@ -15,6 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import NOW, authority
 from tower.clusters.node_status import SSHStatus
+from tower.clusters.policies.default_roles import ensure_default_roles
+from tower.clusters.policies.policy_index import PolicyIndex
 from tower.clusters.records import Records
 from tower.kube.status import StatusError
 from tower.nodes.record_files import NodeFiles
@@ -24,6 +26,8 @@ from tower.trust.serving_certificate import ServingCertificate
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.web.access.authorization.own_rbac import OwnRbac
+from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
@@ -83,6 +87,7 @@ class ApiTestCase(SynchronousTestCase):
     ports: range | None = range(6000, 6010)
     lets_old_agents_in = True
     node_files = Path("/")
+    user: tuple[str, tuple[str, ...]] = ("jane", ("tower:admins",))
 
     def setUp(self) -> None:
         """Make the API."""
@@ -91,7 +96,7 @@ class ApiTestCase(SynchronousTestCase):
         clock: Any = self.clock
         self.store = MemoryStore()
         self.vault = Vault(Path(self.mktemp()), clock.seconds)
-        records = Records.of(self.store, self.vault, self.ports, clock, 86400.0)
+        self.records = records = Records.of(self.store, self.vault, self.ports, clock, 86400.0)
         self.accesses, self.clusters = records.member_credentials, records.clusters
         self.ssh: dict[str, SSHStatus] = {}
         self.credentials, self.tokens = records.credentials, records.tokens
@@ -122,6 +127,8 @@ class ApiTestCase(SynchronousTestCase):
             self.renew_admin,
             lambda credential: credential.user == "tower-admin",
         )
+        self.rbac_objects = records.rbac
+        self.rights = OwnRights(OwnRbac(records.rbac))
         self.api = tower_api(
             records,
             self.tunnels,
@@ -130,7 +137,13 @@ class ApiTestCase(SynchronousTestCase):
             self.ssh.get,
             NodeFiles(self.node_files).check,
             self.rotations,
+            PolicyIndex(records.policies),
+            self.rights,
         )
+
+    def add_default_roles(self) -> None:
+        """Add the roles and bindings that a start of Tower adds."""
+        self.successResultOf(Deferred.fromCoroutine(ensure_default_roles(self.rbac_objects)))
 
     async def renew_admin(self) -> None:
         """Write no kubeconfig."""
@@ -155,8 +168,7 @@ class ApiTestCase(SynchronousTestCase):
             accept,
             content,
             lambda: succeed(raw),
-            "jane",
-            ("tower:admins",),
+            *self.user,
             "kubectl/v1",
         )
         results: list[Outcome] = []

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote
 from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.api import ApiTestCase, Stream
-from tower.cli import main
 from tower.cli.client import TowerClient
+from tower.cli.command import main
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
 from tower.kube.status import refusal_of, status_object
 from tower.web.api.calls.call import Call

@@ -41,6 +41,7 @@ class Jane:
     token: bytes = b""
     session: str = ""
     is_trusted_caller: bool = False
+    is_acting: bool = False
 
     @property
     def in_member(self) -> UserInfo:

@@ -22,12 +22,31 @@ class FakeFields:
         return self.lines.get(name)
 
 
+@define(eq=False)
+class FakeGateway:
+    """A gateway without an audit."""
+
+    audit: Any = None
+
+
 @define
+class FakePeer:
+    """The client's end of a connection."""
+
+    address: str = "192.0.2.7"
+
+
+@define(eq=False)
 class FakeChannel:
     """A user's connection, which counts its valid credentials."""
 
     authenticated: Any = None
+    claimed: Any = None
+    acting: Any = None
     admission: Any = None
+    ruled: Any = None
+    gateway: FakeGateway = field(factory=FakeGateway)
+    peer: FakePeer = field(factory=FakePeer)
     proven: int = 0
 
     def prove(self) -> None:
@@ -37,7 +56,7 @@ class FakeChannel:
 
 @define
 class FakeRequest:
-    """A request whose body is an empty JSON object."""
+    """A request; its body is by default an empty JSON object."""
 
     target: bytes = b"/"
     method: bytes = b"GET"
@@ -45,7 +64,11 @@ class FakeRequest:
     channel: FakeChannel = field(factory=FakeChannel)
     certificate: bytes | None = None
     identity: Any = None
+    destination: Any = None
+    entry: Any = None
+    cluster: str = ""
     audited: list[str] = field(factory=list)
+    raw: bytes = b"{}"
 
     @property
     def path(self) -> bytes:
@@ -57,9 +80,17 @@ class FakeRequest:
         """The query."""
         return self.target.partition(b"?")[2]
 
+    def certificate_chain(self) -> tuple[bytes, ...]:
+        """Return the certificates that the client sent."""
+        return () if self.certificate is None else (self.certificate,)
+
     def body(self) -> Deferred[bytes]:
         """Return the body."""
-        return succeed(b"{}")
+        return succeed(self.raw)
+
+    def peek_body(self, limit: int) -> Deferred[bytes]:
+        """Return the body."""
+        return succeed(self.raw)
 
     def audit(self, cluster: str) -> None:
         """Record the call."""

@@ -16,6 +16,7 @@ from tower.conch.connection.global_requests import RequestRefused
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.rotation.assembly import ProxyKeys, rotations_of
 from tower.rotation.rotation import Rotation
+from tower.rotation.tls_cert_file import GivenCertificate
 from tower.store import MemoryStore
 from tower.trust.serving_certificate import ServingCertificate
 from tower.trust.statedir import StateDir
@@ -58,8 +59,11 @@ class AnnouncedTunnel(SSHTunnel):
 class RotationTestCase(SynchronousTestCase):
     """A test with the rotations of a proxy, which has the clusters alpha and beta.
 
+    :ivar given: certificate of ``--tls-cert-file``.
     :ivar renewals: how often the administrator's kubeconfig was written.
     """
+
+    given: GivenCertificate | None = None
 
     def setUp(self) -> None:
         """Start with new keys."""
@@ -94,6 +98,7 @@ class RotationTestCase(SynchronousTestCase):
             clock,
             self.renew_admin,
             lambda credential: credential.user == "tower-admin",
+            self.given,
         )
         self.successResultOf(Deferred.fromCoroutine(self.rotations.resume()))
         self.rotations.startService()

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from tests.fakes.credentials import authenticator
 from tests.fakes.gateway import FakeUser
+from tests.fakes.servers import routes_to
 from tests.holes.machinekit import Line, Machine, is_due, run_dry
 from tests.store.store_contract import HeldStore
 from tower.clusters import Cluster, Clusters
@@ -120,7 +121,7 @@ class MemoryTower:
             FrontDoor(
                 chain,
                 authentication_chain(methods),
-                lambda request: Response(200, b"API"),
+                routes_to(chain, lambda request: Response(200, b"API")),
                 self.endpoint.accept,
                 generation,
             )

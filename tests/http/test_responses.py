@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE
-from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.http.responses import (
+    PLAIN,
+    BadResponse,
+    ResponseHead,
+    check_unfinished,
+    leads_away,
+    rewritten_location,
+)
 
 
 def head(*lines: bytes, status: bytes = b"HTTP/1.1 200 OK") -> bytes:
@@ -172,14 +179,41 @@ class ResponseHeadTests(SynchronousTestCase):
         """Only what leads back to this server is rewritten."""
         for location, expected in (
             (b"/a", b"/p/a"),
-            (b"HTTP://Tower/a", b"HTTP://Tower/p/a"),
-            (b"http://tower", b"http://tower/p"),
+            (b"HTTP://Tower/a", b"/p/a"),
+            (b"http://tower", b"/p"),
             (b"http://tower.evil/a", b"http://tower.evil/a"),
             (b"ftp://tower/a", b"ftp://tower/a"),
             (b"//tower/a", b"//tower/a"),
             (b"", b""),
         ):
             self.assertEqual(rewritten_location(location, b"/p", b"tower"), expected)
+
+    def test_leads_away(self) -> None:
+        """A redirect leaves the cluster by another host, and by dots, in every reading."""
+        path = b"/clusters/alpha/api/v1"
+        for location, expected in (
+            (b"/clusters/alpha/x?a=/../b#/..", False),
+            (b"pods", False),
+            (b"", False),
+            (b"?watch=1", False),
+            (b"#top", False),
+            (b"https://elsewhere/", True),
+            (b"javascript:x", True),
+            (b"//elsewhere/", True),
+            (b"/\\elsewhere/", True),
+            (b"\\\\elsewhere/", True),
+            (b"ht\ttp://elsewhere/", True),
+            (b"/clusters/alpha/../beta", True),
+            (b"/clusters/alpha/%2E%2e/beta", True),
+            (b"/clusters/alpha/x/..%2fbeta", True),
+            (b"../../beta/api", True),
+            (b"..", True),
+            (b"x/../..", True),
+        ):
+            self.assertEqual(leads_away(location, path, b"/clusters/alpha"), expected, location)
+        self.assertTrue(leads_away(b"beta/api", b"/clusters/alpha", b"/clusters/alpha"))
+        self.assertFalse(leads_away(b"../x", b"/a", b""))  # the port of one cluster
+        self.assertTrue(leads_away(b"https://elsewhere/", b"/a", b""))
 
     def test_location_of_the_api_server(self) -> None:
         """A URL with the API server's own name, which users cannot reach, is rewritten to ours."""
@@ -201,6 +235,6 @@ class ResponseHeadTests(SynchronousTestCase):
             (b"https://rancher/k8s/c-10", b"https://rancher/k8s/c-10"),
             (b"/k8s/c-1/a", b"/p/a"),
             (b"/k8s/c-10/a", b"/p/k8s/c-10/a"),
-            (b"https://tower/a", b"https://tower/p/a"),
+            (b"https://tower/a", b"/p/a"),
         ):
             self.assertEqual(rewritten_location(location, b"/p", b"tower", b"rancher/k8s/c-1"), expected)

@@ -14,12 +14,13 @@ PATIENCE = 200.0  # s for the commands below one heading
 
 class Guide:
     """One page.  Its indented blocks are commands for ``sh``; those above its first heading run first.
-    Fenced blocks are not run.
+    Fenced blocks are not run: they are files, or outputs.
 
     :param folder: where the commands run.
     :param environment: of the commands, in addition to the variables that the page sets.
     :param names: replacements in the commands; longer names are replaced first.
     :ivar blocks: the commands below each heading that has some.
+    :ivar fenced: the fenced blocks below each heading that has some.
     """
 
     def __init__(
@@ -29,11 +30,16 @@ class Guide:
         self._environment = environment
         self._names = sorted(names.items(), key=lambda item: -len(item[0]))
         self.blocks: dict[str, list[str]] = {}
+        self.fenced: dict[str, list[str]] = {}
         heading, inside, fenced = "", False, False
         for line in (DOCS / page).read_text().splitlines():
             if line.startswith("```"):
-                fenced = not fenced
+                fenced, inside = not fenced, False
+                if fenced:
+                    self.fenced.setdefault(heading, []).append("")
+                continue
             if fenced:
+                self.fenced[heading][-1] += f"{line}\n"
                 continue
             if line.startswith("#"):
                 heading = "" if line.startswith("# ") else line.lstrip("# ")

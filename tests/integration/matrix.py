@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Matrix:
     :param kubeconfig: of the path, with a user who may do everything.
     :param weak: the same for jane of the group team, without any rights; without it, --as is used instead.
     :param only: names of the operations to run; all without it.
+    :param environment: more variables for it, kubectl and its plugins.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Matrix:
         weak: Path | None = None,
         *,
         only: Collection[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         argv = [sys.executable, str(REALCLUSTER), "matrix", "--json", f"--kubectl={kubectl}"]
         argv += [f"--kubeconfig={kubeconfig}", f"--direct={member.admin}"]
@@ -52,7 +54,7 @@ class Matrix:
         self._fewest = 0 if only else FEWEST
         descriptor, log = tempfile.mkstemp(prefix="matrix-", suffix=".log", dir=folder)
         os.close(descriptor)
-        self._program = Program(Path(log).stem, argv, folder)
+        self._program = Program(Path(log).stem, argv, folder, environment)
 
     def start(self) -> None:
         """Start it."""

@@ -218,7 +218,7 @@ class Running:
 
     def run(self) -> None:
         """Build the missing parts and start."""
-        _build()
+        build()
         self.resume()
 
     def resume(self) -> None:
@@ -242,7 +242,7 @@ class Running:
 
 
 @cache
-def _build() -> None:
+def build() -> None:
     """Build the parts of the real clusters that are missing."""
     built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
     if built.returncode:
@@ -267,7 +267,7 @@ def oldest_and_newest() -> tuple[Path, Path]:
 
     :raise AssertionError: this machine has others only.
     """
-    _build()
+    build()
     (oldest, first), (newest, last) = _releases()[0], _releases()[-1]
     built = re.search(r"k8s\.io/kubernetes v(\S+)", (REALCLUSTER.parent / "go.mod").read_text())
     assert built is not None, "go.mod names no release"

@@ -9,6 +9,8 @@ from tests.integration.chart_kit import ChartCase, Objects
 from tower.member.manifest.manifest import agent_objects
 from tower.member.manifest.settings import AgentSettings, Joining
 from tower.member.options import Options
+from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule
+from tower.member.policy.policy_document import read_policy
 
 AGENT: dict[str, Any] = {
     "name": "alpha",
@@ -24,6 +26,7 @@ WHOLE: dict[str, Any] = {
     "joinToken": {"token": "tower-abc"},
     "impersonate": {"users": ["jane"], "groups": ["dev", "system:monitoring"]},
     "allowSystemIdentities": ["system:monitoring"],
+    "policy": {"allow": [{"access": "read-only"}]},
     "targets": {"db": "10.0.0.5:5432"},
     "extraArgs": ["--max-retry-interval=30s"],
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.org:3128"}],
@@ -122,6 +125,25 @@ class AgentChartTests(ChartCase):
         (rule,) = objects["NetworkPolicy", "main-tower-agent"]["spec"]["ingress"]
         self.assertEqual(rule["ports"], [{"port": "metrics"}])
 
+    def test_policy(self) -> None:
+        """The owner's policy is in a ConfigMap, of the chart or of the owner, which the agent may watch."""
+        whole = self.objects("tower-agent", WHOLE)
+        policy = read_policy(whole["ConfigMap", "main-tower-agent-policy"]["data"]["policy.yaml"].encode())
+        self.assertEqual(policy, OwnerPolicy((OwnerRule(access="read-only"),)))
+        own = self.objects("tower-agent", AGENT, policy={"existingConfigMap": "mine"})
+        self.assertNotIn("ConfigMap", {kind for kind, _ in own})
+        for objects, name in ((whole, "main-tower-agent-policy"), (own, "mine")):
+            self.assertEqual(str(self.options(objects)["policy-config-map"]), name)
+            (rule,) = objects["Role", "main-tower-agent-policy"]["rules"]
+            self.assertEqual((rule["resources"], rule["resourceNames"]), (["configmaps"], [name]))
+            self.assertEqual(rule["verbs"], ["get", "list", "watch"])
+            binding = objects["RoleBinding", "main-tower-agent-policy"]
+            self.assertEqual(binding["roleRef"]["name"], "main-tower-agent-policy")
+        nothing = self.objects("tower-agent", AGENT, policy={"allow": []})
+        text = nothing["ConfigMap", "main-tower-agent-policy"]["data"]["policy.yaml"]
+        self.assertEqual(read_policy(text.encode()), OwnerPolicy())
+        self.assertNotIn(("Role", "main-tower-agent-policy"), self.objects("tower-agent", AGENT))
+
     def test_token(self) -> None:
         """The token is in a Secret only: the chart's, or an existing one."""
         for given, name in (
@@ -204,6 +226,8 @@ class AgentChartTests(ChartCase):
             ({"extraEnv": [{"value": "x"}]}, ("/extraEnv/0", "name")),
             ({"joinToken": {"token": "a", "existingSecret": "b"}}, ("both set",)),
             ({"impersonate": {"users": ["jane"]}}, ("requires impersonate.groups",)),
+            ({"policy": {"allow": [], "existingConfigMap": "a"}}, ("both set",)),
+            ({"policy": {"allow": ["dev"]}}, ("/policy/allow/0", "object")),
             ({"replicas": 9}, ("/replicas", "maximum")),
             ({"target": {"db": "10.0.0.5:5432"}}, ("target", "not allowed")),
             ({"podDisruptionBudget": {"maxUnavailable": 0}}, ("/podDisruptionBudget/maxUnavailable",)),

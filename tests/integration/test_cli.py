@@ -15,6 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.integration import harness
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, Program, is_ready, run, script, wait_for
+from tower.net.addresses import join_address
+from tower.net.own_address import default_address
 
 TINY = 256 * 1024  # B, of a disk that is soon full
 
@@ -336,7 +338,7 @@ class AddressTests(SynchronousTestCase):
         self.assertNotIn("--publish-service-address", tower.proxy.output())
 
     def test_no_address(self) -> None:
-        """The start, ``join`` and ``kubeconfig`` name the flag; the commands never print 0.0.0.0."""
+        """The start names the flag; ``join`` and ``kubeconfig`` have the address of the default route."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         tower = harness.Tower(folder)
@@ -346,9 +348,15 @@ class AddressTests(SynchronousTestCase):
         wait_for("the warning", lambda: " warn " in tower.proxy.output())  # the log is written by a thread
         (warning,) = (line for line in tower.proxy.output().splitlines() if " warn " in line)
         self.assertIn("--publish-service-address is not set", warning)
+        address = default_address("0.0.0.0")
+        if address is not None:
+            self.assertIn(f"users and agents connect to {address},", warning)
         tower.tower("cluster", "add", "alpha")
         for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
             code, out, error = tower.try_tower(*words)
-            self.assertEqual((code, out), (1, ""), error)
-            self.assertIn("--publish-service-address", error)
-            self.assertNotIn("0.0.0.0", error)
+            self.assertNotIn("0.0.0.0", out + error)
+            if address is None:
+                self.assertEqual((code, out), (1, ""), error)
+                self.assertIn("--publish-service-address", error)
+            else:
+                self.assertIn(f"//{join_address(address, tower.secure_port)}", out)

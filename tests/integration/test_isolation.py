@@ -151,9 +151,16 @@ class IsolationTests(SynchronousTestCase):
     def test_foreign_identity_headers(self) -> None:
         """Identity headers from outside are refused, never dropped."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
-        for name in ("Impersonate-User", "impersonate-group", "Impersonate-Extra-x", "X-Remote-User"):
-            answer = jane.request("GET", jane.prefix + PODS, headers={name: "weak"})
-            self.assertEqual(answer.status, 403, name)
+        user, group, extra = "Impersonate-User", "impersonate-group", "Impersonate-Extra-x"
+        for wanted, *names in (
+            (403, user),
+            (403, user, group, extra),
+            (400, group),  # without a user
+            (400, extra),
+            (403, "X-Remote-User"),
+        ):
+            answer = jane.request("GET", jane.prefix + PODS, headers=dict.fromkeys(names, "weak"))
+            self.assertEqual(answer.status, wanted, names)
 
     def test_expired(self) -> None:
         """When a credential expires, its watch, its kept-alive connection and its TLS session are over."""

@@ -278,4 +278,4 @@ class KubeletTests(SynchronousTestCase):
             self.addCleanup(connection.close)
             connection.request("GET", "/healthz/ssh-tunnel")
             answer = connection.getresponse()
-            self.assertEqual((answer.status, answer.read()), (200, b"ok\n"))
+            self.assertEqual((answer.status, answer.read()), (200, b"ok"))

@@ -256,13 +256,14 @@ class TrafficTests(NodeClusterTestCase):
         """The user is impersonated; no user has the rights of the proxy's own credential."""
         jane = self.added()
         self.assertEqual(jane.get(f"/marks/jane@{CLUSTER}/1?size=10").status, 200)
-        for name, value in (
-            ("Impersonate-User", "joe"),
-            ("Impersonate-Group", "system:masters"),
-            ("X-Remote-User", "joe"),
+        for wanted, headers in (
+            (403, {"Impersonate-User": "joe"}),
+            (403, {"Impersonate-User": "joe", "Impersonate-Group": "system:masters"}),
+            (400, {"Impersonate-Group": "system:masters"}),  # without a user
+            (403, {"X-Remote-User": "joe"}),
         ):
-            answer = jane.request("GET", f"{jane.prefix}/ping", headers={name: value})
-            self.assertEqual(answer.status, 403, name)
+            answer = jane.request("GET", f"{jane.prefix}/ping", headers=headers)
+            self.assertEqual(answer.status, wanted, headers)
         for options in (("--group", "system:masters"), ("--group", "system:nodes")):
             code, out, _ = self.tower.try_tower("kubeconfig", CLUSTER, "--user", "joe", *options)
             if code == 0:

@@ -200,6 +200,25 @@ class OptionTable(SynchronousTestCase):
             return str(e.code)
         raise AssertionError(f"{program} {arguments} started")
 
+    def test_all_at_once(self) -> None:
+        """Options that do not go together, wrong files and the state directory: a line each at one start."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        (folder / "a-file").write_text("rubbish")
+        words = ["--host=127.0.0.1", f"--state-dir={folder}/a-file", "--secure-port=8080"]
+        words += [f"--client-ca-file={folder}/none", f"--token-auth-file={folder}/a-file"]
+        lines = self.refusal("tower-proxy", words, {}).splitlines()
+        expected = (
+            "--port '8080' is the same as --secure-port: change one of them",
+            f"--client-ca-file: open {folder}/none: no such file or directory: name a readable file",
+            (
+                f"--token-auth-file {folder}/a-file: token file '{folder}/a-file' must have at least 3 "
+                "columns (token, user name, user uid), found 1: correct record 1"
+            ),
+            f"state directory {folder}/a-file: is a file: set the path of a directory",
+        )
+        self.assertEqual(lines, [f"tower-proxy: {line}" for line in expected])
+
     def test_together(self) -> None:
         """An unknown option and an invalid value are reported by the same start, a line each."""
         done = run([script("tower-proxy"), "--secure-prot", "1", "--keepalive", "soon", "--port", "x"])

@@ -273,6 +273,13 @@ class WriteTests(SynchronousTestCase):
                 seen.add(names)
 
     @settings(max_examples=50, deadline=None)
+    def test_public_authority(self) -> None:
+        """Without a CA, clients verify the server by those of their systems."""
+        path = Path(self.mktemp())
+        path.write_text(kubeconfig(server="https://t.example", ca_pem=b"", cluster="a", user="b", token="c"))
+        self.assertNotIn("certificate-authority", path.read_text())
+        self.assertIsNone(load_kubeconfig(path).ca_data)
+
     @given(
         user=st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1), token=st.text("abc=-_.:#")
     )

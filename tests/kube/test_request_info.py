@@ -33,7 +33,10 @@ class RequestInfoTests(SynchronousTestCase):
             (b"GET", b"/api/v1/pods?limit=1&watch=1", ("watch", "", "v1", "", "pods", "", "")),
             (b"GET", b"/api/v1/pods?watch=false", ("list", "", "v1", "", "pods", "", "")),
             (b"GET", b"/api/v1/pods?watch=0", ("list", "", "v1", "", "pods", "", "")),
-            (b"GET", b"/api/v1/pods?watch", ("list", "", "v1", "", "pods", "", "")),
+            (b"GET", b"/api/v1/pods?watch", ("watch", "", "v1", "", "pods", "", "")),
+            (b"GET", b"/api/v1/pods?w%61tch=%31&watch=0", ("watch", "", "v1", "", "pods", "", "")),
+            (b"GET", b"/api/v1/pods?watch=False", ("list", "", "v1", "", "pods", "", "")),
+            (b"GET", b"/api/v1/pods?watch=1;a&limit=%zz", ("list", "", "v1", "", "pods", "", "")),
             (b"GET", b"/api/v1/watch/pods", ("watch", "", "v1", "", "pods", "", "")),
             (b"GET", b"/api/v1/watch/namespaces/o/pods", ("watch", "", "v1", "o", "pods", "", "")),
             (b"GET", b"/api/v1/namespaces/o/pods/foo/log", ("get", "", "v1", "o", "pods", "log", "foo")),
@@ -71,6 +74,33 @@ class RequestInfoTests(SynchronousTestCase):
                 ),
                 expected,
             )
+
+    def test_selected_name(self) -> None:
+        """A field selector for one name sets the name of a list or watch."""
+        for selector, expected in (
+            ("metadata.name=a", "a"),
+            ("metadata.name%3D%3Da,status.phase!=Running", "a"),
+            ("metadata.name!=a", ""),
+            ("metadata.name=b,metadata.name=a", "a"),
+            ("metadata.name=b,metadata.name=", ""),
+            ("metadata.name=a%5C%2Cb", "a,b"),
+            ("metadata.name=a%5Cb", ""),
+            ("metadata.name=a,nothing", ""),
+            ("metadata.name=a=b", ""),
+            ("metadata.name=a/b", ""),
+            ("metadata.name=..", ""),
+            ("metadata.namespace=a", ""),
+        ):
+            for query, verb in (("", "list"), ("watch=1&", "watch")):
+                target = f"/api/v1/pods?{query}fieldSelector={selector}".encode()
+                info = parse_request_info(b"GET", target)
+                self.assertEqual((info.verb, info.name), (verb, expected), target)
+        name = b"fieldSelector=metadata.name=a"
+        for begin in (b"fieldSelector=&", b"&" * 10_000):
+            info = parse_request_info(b"GET", b"/api/v1/pods?" + begin + name)
+            self.assertEqual((info.verb, info.name), ("list", ""))
+        info = parse_request_info(b"DELETE", b"/api/v1/pods?fieldSelector=metadata.name=a")
+        self.assertEqual((info.verb, info.name), ("deletecollection", ""))
 
     def test_no_resources(self) -> None:
         """Everything else has a verb and a path."""

@@ -46,6 +46,25 @@ class LogWriterTests(SynchronousTestCase):
         self.assertEqual(path.read_text(), "one\ntwo ü\\ud800\n")
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
 
+    def test_blocked(self) -> None:
+        """The time that lines wait for a full pipe is known."""
+        now = [100.0]
+        receiving, sending = os.pipe()
+        self.patch(module, "STDERR", sending)
+        writer = LogWriter(None, lambda text: f"own: {text}\n", lambda: now[0])
+        self.assertEqual(writer.blocked, 0)
+        writer.write("one\n")
+        self.assertEqual(self.received(receiving, 4), b"one\n")
+        self.assertTrue(writer.flush(5))
+        now[0] += 500
+        size = 1 << 20  # more than the pipe holds
+        writer.write("x" * size)
+        now[0] += 60
+        self.assertEqual(writer.blocked, 60)
+        self.received(receiving, size)
+        while writer.blocked:
+            os.sched_yield()
+
     def test_reopen(self) -> None:
         """Lines before `reopen` go to the renamed file, later ones to a new file."""
         path = Path(self.mktemp())

@@ -14,8 +14,12 @@ from tests.fakes.tunnels import FakeSSHTunnel
 from tower.conch.connection.liveness import PeerDead
 from tower.kube.member_status import Check, MemberStatus
 from tower.member.agent_metrics import AgentCollector, agent_registry
+from tower.member.policy.owner_enforcement import OwnerEnforcement
+from tower.member.policy.owner_gate import OwnerGate
+from tower.member.policy.owner_policy import OwnerPolicy
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.member.stream_tally import StreamTally
+from tower.member.targets import TargetRefused
 from tower.net.budget import Budget
 from tower.websocket.dialer import DialFailed
 
@@ -51,6 +55,30 @@ class AgentCollectorTests(SynchronousTestCase):
     def value(self, name: str, **labels: str) -> float | None:
         """Return one sample."""
         return self.registry.get_sample_value(f"tower_agent_{name}", labels)
+
+    def test_policy(self) -> None:
+        """The owner's policy has its metric, if there is one."""
+        self.assertIsNone(self.value("policy_current"))
+        self.assertIsNone(self.value("refusals_total", reason="owner-policy"))
+        gate, problems = OwnerGate("alpha", lambda: 0.0), [""]
+        self.registry = agent_registry(
+            AgentCollector(
+                uplink=self.uplink,
+                tally=self.tally,
+                budget=Budget(1000),
+                status=lambda: self.status,
+                is_disabled=lambda: False,
+                refused_heads=lambda: 0,
+                owner=OwnerEnforcement(gate, (), lambda: problems[0]),
+            )
+        )
+        self.assertRaises(TargetRefused, gate.check_target, "db")
+        self.assertEqual(self.value("refusals_total", reason="owner-policy"), 1)
+        self.assertEqual(self.value("policy_current"), 0)
+        gate.use(OwnerPolicy())
+        self.assertEqual(self.value("policy_current"), 1)
+        problems[0] = "is not YAML"
+        self.assertEqual(self.value("policy_current"), 0)
 
     def test_connection(self) -> None:
         """The state of the tunnel, and each further attempt with its reason."""

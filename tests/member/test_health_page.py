@@ -13,6 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.kube.member_status import Check, MemberStatus
 from tower.member.health_page import HealthPage, HealthService
 from tower.member.member_health import MemberHealth
+from tower.member.policy.owner_enforcement import OwnerEnforcement
+from tower.member.policy.owner_gate import OwnerGate
+from tower.member.policy.owner_policy import OwnerPolicy
 from tower.member.reconnecting import Reconnecting
 
 OK = Check("True", "Good", "it works")
@@ -40,6 +43,29 @@ class HealthTests(SynchronousTestCase):
         )
         service.startService()
         self.addCleanup(service.stopService)
+
+    def with_policy(self) -> tuple[OwnerGate, list[str]]:
+        """Give the agent an owner's policy; return its gate, and where to put its problem."""
+        gate, problems = OwnerGate("alpha", lambda: 0.0), [""]
+        owner = OwnerEnforcement(gate, (), lambda: problems[0])
+        self.reactor.tcpServers.clear()
+        service = HealthService(
+            self.reactor, "127.0.0.1", 8081, HealthPage(cast(Reconnecting, self.subject), self.health, owner)
+        )
+        service.startService()
+        self.addCleanup(service.stopService)
+        return gate, problems
+
+    def test_policy(self) -> None:
+        """The page is not ready before the owner's policy is read, and warns if it is not the current one."""
+        gate, problems = self.with_policy()
+        self.assertEqual(self.ask(b"/readyz"), (503, "not ready: the agent's policy is not read yet\n"))
+        gate.use(OwnerPolicy())
+        self.assertEqual(self.ask(b"/readyz"), (200, "ok\n"))
+        self.assertEqual(self.ask(b"/readyz/policy"), (200, "ok\n"))
+        problems[0] = "file: is not YAML"
+        self.assertEqual(self.ask(b"/readyz"), (200, "ok\nwarning: file: is not YAML\n"))
+        self.assertIn("[+]policy ok, warning: file: is not YAML\n", self.ask(b"/readyz?verbose")[1])
 
     def ask(self, path: bytes, method: bytes = b"GET") -> tuple[int, str]:
         """Return status and body of an answer."""

@@ -12,11 +12,11 @@ from tower.conch.transport.keys import KeyPair
 from tower.kube.client import APIClient
 from tower.kube.head_policy import Upstream
 from tower.member.key_secret import RETRY, KeySecret, KeySecretFailed
+from tower.member.object_name import ObjectName
 from tower.member.options import AGENT_KEY
-from tower.member.secret_name import SecretName
 
 UPSTREAM = Upstream(b"", b"Host: api:6443\r\n", b"Authorization: Bearer sesame\r\n")
-NAME = SecretName("tower-system", "tower-agent-key")
+NAME = ObjectName("tower-system", "tower-agent-key")
 
 
 class KeySecretCase(SynchronousTestCase):

@@ -54,6 +54,18 @@ class ProtocolTests(SynchronousTestCase):
         text = self.wrong(HOST_KEY, "--key-secret=a/b/c")
         self.assertIn("--key-secret 'a/b/c' is not the name of a Secret", text)
 
+    def test_policy(self) -> None:
+        """The owner's policy is in a file or a ConfigMap, and needs tower-v2."""
+        options = parsed(HOST_KEY, "--policy-config-map=tower-system/policy")
+        self.assertEqual(str(options["policy-config-map"]), "tower-system/policy")
+        file = self.mktemp()
+        Path(file).write_text("x")
+        self.assertEqual(str(parsed(HOST_KEY, f"--policy-file={file}")["policy-file"]), file)
+        text = self.wrong(HOST_KEY, "--policy-config-map=policy", f"--policy-file={file}")
+        self.assertIn("mutually exclusive", text)
+        self.assertIn("kubesphere-v1", self.wrong("--policy-config-map=policy", "--protocol=v1", ANYBODY))
+        self.assertIn("is not the name of a ConfigMap", self.wrong(HOST_KEY, "--policy-config-map=a/b/c"))
+
     def test_environment(self) -> None:
         """Both can come by the environment."""
         options = Options(

@@ -17,6 +17,8 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy, Upstream
 from tower.member.outgoing import DIAL_LIMIT, Outgoing
+from tower.member.policy.owner_gate import OwnerGate
+from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule
 from tower.member.stream_tally import REFUSALS
 from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT
@@ -106,6 +108,36 @@ class OutgoingTests(SynchronousTestCase):
         connection.deliver(b"hi")
         self.assertEqual(incoming.channel.taken(), b"hi")
         self.assertEqual(self.outgoing.tally.dialed, 1)
+
+    def test_owner_policy(self) -> None:
+        """With an owner's policy, a target is dialed and kept open only while a rule permits it."""
+        gate = OwnerGate("alpha", lambda: 0.0)
+        self.outgoing = Outgoing(
+            cast(ISocketReactor, self.clock),
+            cast(APIServer, FakeMember()),
+            HeadPolicy(lambda: API_SERVER),
+            Targets([Target("db", "10.0.0.5", 5432)]),
+            Budget(1 << 20),
+            owner=gate,
+            connect=self.connect,
+        )
+        self.dialing = self.outgoing.for_tunnel()
+        refusal = self.want(b"db").refusal
+        assert refusal is not None
+        self.assertEqual(refusal[0], "not-allowed")
+        self.assertIn("forbidden by the owner of cluster alpha", refusal[1])
+        self.assertEqual(self.asked, [])
+        gate.use(OwnerPolicy((OwnerRule(targets=("db",)), OwnerRule(access="read-only"))))
+        incoming, request = self.want(b"db"), self.want(b"kubernetes")
+        for dialed in self.dialed:
+            dialed.callback(FakePipe())
+        head = b"GET /api/v1/pods HTTP/1.1\r\nImpersonate-User: jane\r\nHost: h\r\n\r\n"
+        request.channel.deliver(head)
+        self.assertEqual(request.channel.taken(), b"")
+        request.channel.deliver(head.replace(b"GET", b"DELETE"))
+        self.assertIn(b"forbidden by the owner of cluster alpha", request.channel.taken())
+        gate.use(OwnerPolicy((OwnerRule(access="read-only"),)))
+        self.assertTrue(incoming.channel.aborted)
 
     def test_kubernetes(self) -> None:
         """The API server is dialed with TLS, and requests are checked and get the credential."""

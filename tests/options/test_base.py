@@ -289,8 +289,8 @@ class EnvironmentOptionsTests(SynchronousTestCase):
             raise OptionError(flag, "1", "is wrong")
 
         class Checked(Options):
-            def postOptions(self) -> None:
-                super().postOptions()
+            def check_rules(self) -> None:
+                super().check_rules()
                 self.check(needs, "port")
                 self.check(needs, "secure-port")
 

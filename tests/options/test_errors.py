@@ -42,3 +42,4 @@ class OneLineTests(SynchronousTestCase):
         """Several errors have one line each."""
         errors = OptionErrors([OptionError("port", "1", "is\ntaken"), ConfigurationError("no file")])
         self.assertEqual(str(errors).splitlines(), ["--port '1' is taken", "no file"])
+        self.assertEqual(self.code(errors), "tower-proxy: --port '1' is taken\ntower-proxy: no file")

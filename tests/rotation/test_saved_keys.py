@@ -58,6 +58,8 @@ class SavedKeysTests(RotationTestCase):
     def test_whole_rotations(self) -> None:
         """After each step of each rotation, all keys are saved."""
         for target in TARGETS:
+            if target == "tls-cert-file":  # it has no key in the state directory
+                continue
             self.clock.advance(1.0)
             self.begin(target)
             self.check_saved(target)

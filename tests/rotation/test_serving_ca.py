@@ -9,7 +9,7 @@ from tests.fakes.rotations import RotationTestCase
 from tower.clusters.join_tokens import UnspentToken
 from tower.errors import Conflict
 from tower.rotation.assembly import ProxyKeys
-from tower.rotation.serving_ca import UNUSED_PERIOD
+from tower.rotation.serving_dependents import UNUSED_PERIOD
 from tower.trust.pki import Authority
 
 

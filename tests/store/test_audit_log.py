@@ -23,8 +23,8 @@ from tower.store.audit_log import (
     QUEUE_LIMIT,
     RETRY_DELAY,
     STOP_TIMEOUT,
+    WAIT_LIMIT,
     AccessLogCollector,
-    AuditCollector,
     AuditLog,
     open_access_log,
     open_audit_log,
@@ -154,16 +154,65 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual(texts, [expected.format(1), expected.format(61)])
 
     def test_counters(self) -> None:
-        """The metrics have the numbers of queued and lost lines."""
+        """The metrics of the access log have the numbers of queued and lost lines."""
         registry = CollectorRegistry()
-        registry.register(AuditCollector(self.log))
         registry.register(AccessLogCollector(self.log))
         self.log.put(b"1\n")
         self.log.lost = 7
         self.assertEqual(registry.get_sample_value("tower_access_log_lines_total"), 1)
         self.assertEqual(registry.get_sample_value("tower_access_log_lost_lines_total"), 7)
-        self.assertEqual(registry.get_sample_value("apiserver_audit_event_total"), 1)
-        self.assertEqual(registry.get_sample_value("apiserver_audit_error_total", {"plugin": "log"}), 7)
+
+    def test_flush(self) -> None:
+        """A line is written at once, and the result is whether it is in the file."""
+        self.assertTrue(self.successResultOf(self.log.flush()))
+        self.log.put(b"1\n")
+        first = self.log.flush()
+        self.clock.advance(0)
+        self.log.put(b"2\n")
+        second = self.log.flush()
+        self.assertNoResult(first)
+        self.do()
+        self.assertTrue(self.successResultOf(first))
+        self.assertNoResult(second)
+        self.clock.advance(0)
+        self.do()
+        self.assertTrue(self.successResultOf(second))
+        self.assertEqual(self.file.written, [b"1\n", b"2\n"])
+
+    def test_flush_failing(self) -> None:
+        """While the file cannot be written no request waits, and the lines are written later."""
+        self.log.put(b"1\n")
+        first = self.log.flush()
+        self.clock.advance(0)
+        self.log.put(b"2\n")
+        second = self.log.flush()
+        self.fail_to_do()
+        self.assertEqual([self.successResultOf(each) for each in (first, second)], [False, False])
+        self.assertFalse(self.successResultOf(self.log.flush()))
+        self.clock.advance(RETRY_DELAY)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n2\n"])
+        self.assertTrue(self.successResultOf(self.log.flush()))
+
+    def test_flush_hanging(self) -> None:
+        """A disk that hangs delays a few requests for a limited time, and no later ones."""
+        self.log.put(b"1\n")
+        first = self.log.flush()
+        self.clock.advance(0)
+        with capturedLogs() as events:
+            self.clock.advance(WAIT_LIMIT)
+        self.assertFalse(self.successResultOf(first))
+        self.assertIn("not written within 5 s", formatEvent(events[0]) or "")
+        self.log.put(b"2\n")
+        self.assertFalse(self.successResultOf(self.log.flush()))
+        self.do()
+        self.log.put(b"3\n")
+        self.assertNoResult(self.log.flush())
+
+    def test_flush_full(self) -> None:
+        """A lost line is not in the file."""
+        self.log.put(b"x" * (QUEUE_LIMIT + 1))
+        self.assertFalse(self.successResultOf(self.log.flush()))
 
     def test_stop(self) -> None:
         """A stop writes all lines, also those queued meanwhile, then closes the file."""
@@ -246,14 +295,3 @@ class OptionsTests(SynchronousTestCase):
         error = self.assertRaises(OptionError, self.opened, f"--audit-log-path={path}")
         self.assertIn(f"--audit-log-path {path}", str(error).replace("'", "").replace("=", " "))
         self.assertIn("no such file or directory", str(error))
-
-    def test_bad_values(self) -> None:
-        """Values that make no sense are named, with what would."""
-        for argument, cure in (
-            ("--audit-log-format=xml", "json or legacy"),
-            ("--audit-log-maxsize=0", "1 to 1000000 megabytes"),
-            ("--audit-log-maxage=-1", "0 or more"),
-            ("--audit-log-maxbackup=many", "0 or more"),
-        ):
-            error = self.assertRaises(OptionError, self.opened, argument)
-            self.assertIn(cure, str(error))

@@ -10,6 +10,7 @@ from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, authority, client_context, shake
+from tests.fakes.client_certificates import Company, subject
 from tower.trust.port_certificates import PortCertificates
 from tower.trust.serving_certificate import LIFETIME, ServingCertificate
 from tower.trust.statedir import StateDir
@@ -111,6 +112,22 @@ class PortCertificatesTests(SynchronousTestCase):
         ):
             near, _ = shake(context, client_context(self.authority, shows=issued), "a.example")
             self.assertEqual(near.getpeercert(binary_form=True) is not None, is_shown)
+
+    def test_other_authorities(self) -> None:
+        """The CAs of other client certificates are those of the front door, also after a change."""
+        company = Company.root(now=self.now)
+        jane = client_context(self.authority, shows=company.issue(subject("jane")))
+        self.ports.set_names("alpha", ["a.example"])
+        before = self.ports.context("alpha")
+        for pem, is_accepted in ((b"", False), (company.pem, True), (b"", False)):
+            self.serving.trust_clients(pem)
+            try:
+                shake(self.ports.context("alpha"), jane, "a.example")
+            except ssl.SSLError:
+                self.assertFalse(is_accepted)
+            else:
+                self.assertTrue(is_accepted)
+        self.assertIsNot(self.ports.context("alpha"), before)
 
     def test_names_that_do_not_fit(self) -> None:
         """A name that no certificate can have is logged, and the others are used."""

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, authority, below, client_context, der, rsa_authority, shake
+from tests.fakes.client_certificates import SERVER, Company, sent, subject
 from tower.errors import ConfigurationError
+from tower.net.tls.peer_chain import peer_chain
 from tower.trust.pki import Authority
 from tower.trust.serving_certificate import LIFETIME, STATE_FILE, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -138,6 +140,60 @@ class ServingTests(SynchronousTestCase):
                 session = far.session
                 self.assertEqual(near.session_reused, turn > 0)
                 self.assertEqual(near.getpeercert(binary_form=True), der(jane))
+
+    def test_clients_of_other_authorities(self) -> None:
+        """Certificates of given CAs, and of CAs below them, are accepted, also after they expired."""
+        company, below = Company.root(now=self.begin), Company.root(now=self.begin).below(now=self.begin)
+        serving = self.serving()
+        serving.trust_clients(company.pem + below.pem)
+        for signer in (company, company.below(now=self.begin), below):
+            jane = signer.issue(subject("jane"), self.begin - DAY, self.begin - 1)
+            near, _ = shake(serving.context, client_context(self.authority, shows=jane))
+            self.assertEqual(peer_chain(near), sent(jane))
+        own = self.users.client_certificate("jane", [], "alpha", "u", 3600, self.now)
+        near, _ = shake(serving.context, client_context(self.authority, shows=own))
+        self.assertEqual(near.getpeercert(binary_form=True), der(own))
+        for refused in (
+            Company.root(now=self.begin).issue(subject("jane")),
+            company.issue(subject("jane"), usages=(SERVER,)),
+        ):
+            with self.assertRaises(ssl.SSLError):
+                shake(serving.context, client_context(self.authority, shows=refused))
+
+    def test_removed_authority(self) -> None:
+        """A session with a certificate of a CA that was removed cannot be resumed, and no new one begins."""
+        company, other = Company.root(now=self.begin), Company.root("other", now=self.begin)
+        serving = self.serving()
+        serving.trust_clients(company.pem + other.pem)
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = client_context(self.authority, shows=company.issue(subject("jane")))
+            context.maximum_version = version
+            session = shake(serving.context, context)[1].session
+            near, far = shake(serving.context, context, session=session)
+            self.assertTrue(near.session_reused)
+            self.assertEqual(peer_chain(near)[1:], ())
+            generation = serving.generation
+            serving.trust_clients(other.pem)
+            self.assertNotEqual(serving.generation, generation)
+            with self.assertRaises(ssl.SSLError):
+                shake(serving.context, context, session=far.session)
+            serving.trust_clients(company.pem + other.pem)
+            self.assertFalse(shake(serving.context, context, session=far.session)[0].session_reused)
+
+    def test_renewed_with_other_authorities(self) -> None:
+        """The serving certificate is still renewed, and a damaged file of it is replaced."""
+        company = Company.root(now=self.begin)
+        serving = self.serving()
+        first = self.shown(serving)
+        serving.trust_clients(company.pem)
+        self.assertEqual(self.shown(serving), first)
+        self.now += LIFETIME * 0.9
+        serving.renew()
+        second = self.shown(serving)
+        self.assertNotEqual(second, first)
+        (self.files.path / STATE_FILE).write_bytes(b"")
+        serving.trust_clients(b"")
+        self.assertNotIn(self.shown(serving), (first, second, None))
 
     def test_kept(self) -> None:
         """A restart goes on with the same certificate."""

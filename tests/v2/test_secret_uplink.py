@@ -18,8 +18,8 @@ from tower.errors import ClusterUnreachable
 from tower.kube.client import APIClient
 from tower.kube.head_policy import Upstream
 from tower.member.key_secret import KeySecret, KeySecretFailed
+from tower.member.object_name import ObjectName
 from tower.member.options import AGENT_KEY
-from tower.member.secret_name import SecretName
 from tower.v2.hello import Announcement
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.peers import AgentRefused
@@ -27,7 +27,7 @@ from tower.v2.secret_uplink import QUICK, SecretUplink
 from tower.v2.uplink import Uplink
 
 UPSTREAM = Upstream(b"", b"Host: api:6443\r\n", b"")
-NAME = SecretName("tower-system", "tower-agent-key")
+NAME = ObjectName("tower-system", "tower-agent-key")
 OTHER = "SHA256:" + "A" * 43
 TUNNEL = cast(SSHTunnel, "a tunnel")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cli import main
 from tower.cli.client import CommandFailed
+from tower.cli.command import main
 from tower.cli.systemd import install as installing
 from tower.cli.systemd import machine as machines
 from tower.cli.systemd.install import check_reachable, install, uninstall

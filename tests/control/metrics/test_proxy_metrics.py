@@ -12,6 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.control.metrics.proxy_metrics import ProxyCollector, ProxyMetrics, proxy_registry
 from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.net.budget import Budget
+from tower.web.limits.caps import Cap
+from tower.web.limits.door_limits import DoorLimits
+from tower.web.limits.seat_pool import SeatPool
 
 
 class ProxyCollectorTests(SynchronousTestCase):
@@ -64,6 +67,9 @@ class ProxyMetricsTests(SynchronousTestCase):
             users=part(current=part(not_after=3.0)),
         )
         rejections = Counter({"too-many-tunnels": 4})
+        audit = part(
+            events=8, rejected=0, levels={}, destinations=[part(name="log", lost=0, limit=0, backend=None)]
+        )
         for audit_log, is_there in ((None, False), (part(lines=8, lost=0), True)):
             metrics = ProxyMetrics.of(
                 reactor,
@@ -76,8 +82,9 @@ class ProxyMetricsTests(SynchronousTestCase):
                 Budget(1000),
                 part(ended=5, refused=6, proven=0, unproven=0),
                 part(unproven=part(evicted=7)),
+                audit if is_there else None,
                 audit_log,
-                audit_log,
+                DoorLimits(SeatPool(400), None, Cap(1, "cluster", "max-requests-inflight-per-cluster")),
             )
             metrics.requests.too_many = 9
             writing = metrics.page.pieces()
@@ -95,6 +102,12 @@ class ProxyMetricsTests(SynchronousTestCase):
                 'tower_throttled_total{scope="tunnels"} 4',
                 'tower_throttled_total{scope="memory"} 7',
                 "tower_event_loop_lag_seconds_count 0",
+                'tower_request_seats{kind="read-only"} 0',
+                'tower_request_seats_limit{kind="read-only"} 400',
+                'tower_requests_waiting{kind="read-only"} 0',
+                'tower_requests_limited_total{reason="cluster"} 0',
+                'tower_requests_limited_total{reason="queue-full"} 0',
+                'tower_requests_limited_total{reason="time-out"} 0',
             ):
                 self.assertIn(f"{line}.0\n", text)
             self.assertEqual("apiserver_audit_event_total 8.0\n" in text, is_there)

@@ -126,6 +126,7 @@ class RequestMetricsTests(SynchronousTestCase):
             Unauthorized("strange", kind="strange"),
             Forbidden("not yours", "other-cluster"),
             StatusError(403, "the agent does not allow it"),
+            StatusError(403, "no role", kind="authorization-mode"),
             StatusError(429, "too many requests"),
             StatusError(503, "no agent"),
             ValueError("a bug"),
@@ -139,6 +140,7 @@ class RequestMetricsTests(SynchronousTestCase):
         self.assertEqual(refusals("tower_auth_failures_total", "other"), 1)
         self.assertEqual(refusals("tower_auth_failures_total", "revoked"), 0)
         self.assertEqual(refusals("tower_policy_refusals_total", "other-cluster"), 1)
+        self.assertEqual(refusals("tower_policy_refusals_total", "authorization-mode"), 1)
         self.assertEqual(refusals("tower_policy_refusals_total", "other"), 1)
         self.assertEqual(self.metrics.too_many, 1)
 

@@ -81,6 +81,20 @@ RULE_CASES = (
         {"ended": True},
     ),
     RuleCase(
+        "loginsessions",
+        "key cannot be changed: log in again",
+        {"user": "jane", "key": "QUFB", "groups": ["dev"]},
+        {"key": "QkJC"},
+        {"groups": ["ops"]},
+    ),
+    RuleCase(
+        "loginsessions",
+        "user cannot be changed: log in again",
+        {"user": "jane", "key": "QUFB", "groups": ["dev"]},
+        {"user": "joe"},
+        {"groups": []},
+    ),
+    RuleCase(
         "v1tokens",
         "digest cannot be changed: create another token",
         {"cluster": "alpha", "digest": _DIGEST},

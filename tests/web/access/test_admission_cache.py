@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import authenticator
 from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.servers import routes_to
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.errors import Forbidden, TowerError, Unauthorized
@@ -48,7 +50,7 @@ class StandingTests(SynchronousTestCase):
         self.front = FrontDoor(
             chain,
             authentication_chain(methods),
-            lambda _: Response(200),
+            routes_to(chain, lambda _: Response(200)),
             lambda *_: None,
             self.generation,
         )
@@ -95,6 +97,30 @@ class StandingTests(SynchronousTestCase):
         for target in (b"/", b"/clusters/beta/x", b"/version"):
             self.assertEqual(self.ask(target, router=self.port), Relay("alpha", b""))
         self.assertEqual(self.asked, 1)
+
+    def test_rules(self) -> None:
+        """Rules decide on each request, also if the other filters do not run."""
+        seen: list[tuple[bytes, Any]] = []
+        waiting: Deferred[None] = Deferred()
+
+        def rules(request: Any, _cluster: str) -> Deferred[None] | None:
+            seen.append((request.target, request.destination))
+            if request.target.endswith(b"/no"):
+                raise StatusError(403, "no rule")
+            return waiting if request.target.endswith(b"/wait") else None
+
+        first = self.ask()
+        self.generation.rules = rules
+        for rest in (b"/a", b"/b"):
+            self.assertIs(self.ask(b"/clusters/alpha" + rest), first)
+        self.refused(StatusError, b"/clusters/alpha/no")
+        later = self.ask(b"/clusters/alpha/wait")
+        self.assertNoResult(later)
+        waiting.callback(None)
+        self.assertIs(self.successResultOf(later), first)
+        self.assertEqual(self.asked, 1)
+        expected = [b"/clusters/alpha" + rest for rest in (b"/a", b"/b", b"/no", b"/wait")]
+        self.assertEqual(seen, [(target, first) for target in expected])
 
     def test_elsewhere(self) -> None:
         """The filters run for other clusters, and for names with the same prefix."""

@@ -17,11 +17,12 @@ from tower.clusters import Clusters
 from tower.clusters.credentials import Credential, Credentials
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
-from tower.errors import Forbidden, NotFound, TowerError, Unauthorized
+from tower.errors import Forbidden, NotFound, Outdated, TowerError, Unauthorized
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
+from tower.web.access.authentication.anonymous import AnonymousAuthenticator
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.presented import Presented
 from tower.web.access.authentication.union import AuthenticatorUnion
@@ -87,6 +88,18 @@ class UserChainTests(SynchronousTestCase):
         """A request without a credential is rejected, and the text has the command to get one."""
         for cluster in ("alpha", "", "nope"):
             self.assertIn("tower kubeconfig", self.refused(Unauthorized, request(), cluster))
+
+    def test_admitted_anonymous(self) -> None:
+        """With an option, such a request has a user without any right at Tower itself."""
+        methods = AuthenticatorUnion(anonymous=AnonymousAuthenticator())
+        self.chain = user_chain(methods, self.clusters.get)
+        path = b"/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        for asked, cluster in (
+            (request(), ""),
+            (request(target=path, method=b"POST"), ""),
+        ):
+            self.assertIn("system:anonymous", self.refused(Forbidden, asked, cluster))
+        self.assertIn("tower kubeconfig", self.refused(Unauthorized, request("bad"), ""))
 
     def test_elsewhere(self) -> None:
         """Jane's credential is only valid for alpha, and an administrator's only for Tower's API."""
@@ -174,6 +187,36 @@ class UserChainTests(SynchronousTestCase):
         self.refused(Forbidden, request(self.jane, channel=channel), "beta")
         self.assertEqual(channel.proven, 1)
 
+    def test_rules(self) -> None:
+        """Rules decide after the user has entered; after a wait, the user must still be valid."""
+        waits: list[Deferred[None]] = []
+        asked_for: list[str] = []
+
+        def rules(request: Any, cluster: str) -> Deferred[None] | None:
+            asked_for.append(request.identity.user)
+            if request.target == b"/no":
+                raise StatusError(403, "no rule")
+            if request.target == b"/wait":
+                waits.append(Deferred())
+                return waits[-1]
+            return None
+
+        clock: Any = self.clock
+        methods = authenticator(self.credentials, clock)
+        self.chain = user_chain(methods, self.clusters.get, rules=rules)
+        self.passes(request(self.jane))
+        self.refused(StatusError, request(self.jane, target=b"/no"))
+        self.refused(Forbidden, request(self.jane), "beta")
+        self.assertEqual(asked_for, ["jane", "jane"])
+        one = self.chain(request(self.jane, target=b"/wait"), "alpha", lambda: RELAY)
+        two = self.chain(request(self.jane, target=b"/wait"), "alpha", lambda: RELAY)
+        assert isinstance(one, Deferred) and isinstance(two, Deferred)  # noqa: PT018
+        waits[0].callback(None)
+        self.assertIs(self.successResultOf(one), RELAY)
+        self.successResultOf(self.credentials.revoke(self.jane_credential.id))
+        waits[1].callback(None)
+        self.failureResultOf(two, Unauthorized)
+
     def test_kept_alive(self) -> None:
         """Each request of a connection is checked: expired and revoked credentials are rejected."""
         channel = FakeChannel()
@@ -216,6 +259,61 @@ class Later:
 
     def check(self, identity: Identity) -> None:
         """Accept the identity."""
+
+
+class Outdating:
+    """A method whose users change now and then.
+
+    :ivar outdated: whether the user of a connection is another one now.
+    """
+
+    method = "changing"
+
+    def __init__(self) -> None:
+        self.outdated = False
+        self.begins_sessions = False
+        self.count = 0
+
+    def authenticate(self, presented: Presented) -> Identity:
+        """Return the next user."""
+        self.count += 1
+        name = f"user-{self.count}"
+        return Identity(name, method=self.method, key=name, begins_sessions=self.begins_sessions)
+
+    def check(self, identity: Identity) -> None:
+        """Reject the user if it is outdated."""
+        if self.outdated:
+            raise Outdated("changed")
+
+
+class OutdatedTests(SynchronousTestCase):
+    """Users that change while their connections stay."""
+
+    def setUp(self) -> None:
+        """Make the chain."""
+        self.changing = Outdating()
+        self.chain = user_chain(AuthenticatorUnion(self.changing), lambda _: None)
+        self.request: Any = FakeRequest(fields=FakeFields(b"t"))
+
+    def ask(self) -> str:
+        """Return the user of the next request of the connection, which no policy admits."""
+        self.assertRaises(TowerError, self.chain, self.request, "alpha", object)
+        return str(self.request.identity.user)
+
+    def test_changed(self) -> None:
+        """A user who has changed is authenticated again, without an error."""
+        self.assertEqual([self.ask(), self.ask()], ["user-1", "user-1"])
+        self.changing.outdated = True
+        self.assertEqual(self.ask(), "user-2")
+        self.changing.outdated = False
+        self.assertEqual(self.ask(), "user-2")
+
+    def test_only_for_sessions(self) -> None:
+        """A token that can only begin a session enters nothing."""
+        self.changing.begins_sessions = True
+        for cluster in ("alpha", ""):
+            error = self.assertRaises(Forbidden, self.chain, self.request, cluster, object)
+            self.assertIn("log in with 'tower login'", str(error))
 
 
 class LaterTests(SynchronousTestCase):

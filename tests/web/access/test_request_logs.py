@@ -10,6 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
 from tower.reactor.signals import Reloads
+from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.destinations import Destination
 from tower.web.access.request_logs import RequestLogs
 
 
@@ -63,6 +65,6 @@ class RequestLogsTests(SynchronousTestCase):
 
         made: Any = Log
         audit_log, access_log, accesses = map(made, ("audit", "access", "lines"))
-        logs = RequestLogs(audit_log, None, access_log, accesses)
+        logs = RequestLogs(Audit([Destination("log", audit_log)], float), None, access_log, accesses)
         self.successResultOf(Deferred.fromCoroutine(logs.stop()))
         self.assertEqual(calls, ["write lines", "stop audit", "stop access"])

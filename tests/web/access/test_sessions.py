@@ -6,7 +6,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, authenticated, issue
+from tests.fakes.policies import Policies, cluster_of, spec_of, user_of
 from tower.web.access.authentication.identity import ANONYMOUS
+from tower.web.access.authorization.cluster_entry import Asked
 from tower.web.access.sessions import Session, Sessions
 
 
@@ -123,3 +125,28 @@ class SessionsTests(SynchronousTestCase):
         others += [self.sessions.enter(identity, "alpha", chain) for _ in range(3)]
         self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 1)
         self.assertEqual((chained, self.ended, len(self.sessions)), (["removed"], [], 1))
+
+
+class AdmittedTests(SynchronousTestCase):
+    """Sessions of users that access policies admitted."""
+
+    def test_admitted(self) -> None:
+        """They are listed until they end, with status 403 or with their credential."""
+        policies = Policies()
+        policies.put("p", spec_of())
+        cluster = cluster_of()
+        entered = policies.entry.admit(user_of(), cluster, "alpha", Asked())
+        sessions = Sessions(Issues().authenticator(Clock()))
+        ended: list[tuple[str, int]] = []
+        first, second, third = (
+            sessions.enter(entered, "alpha", lambda reason, code=401: ended.append((reason, code)))
+            for _ in range(3)
+        )
+        sessions.enter(user_of("joe"), "alpha", self.fail)
+        self.assertEqual(set(sessions.admitted), {first, second, third})
+        self.assertTrue(sessions.end(first, "the policy was removed", 403))
+        self.assertFalse(sessions.end(first, "again", 403))
+        sessions.leave(second)
+        self.assertEqual(sessions.cut("revoked", credential="test:jane"), 1)
+        self.assertEqual(ended, [("the policy was removed", 403), ("revoked", 401)])
+        self.assertEqual(len(sessions.admitted), 0)

@@ -23,7 +23,13 @@ class DiscoveryTests(SynchronousTestCase):
         self.assertEqual(body["kind"], "APIGroupList")
         self.assertEqual(
             [group["name"] for group in body["groups"]],
-            ["cluster.kubesphere.io", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"],
+            [
+                "cluster.kubesphere.io",
+                "events.k8s.io",
+                "authentication.k8s.io",
+                "authorization.k8s.io",
+                "rbac.authorization.k8s.io",
+            ],
         )
         media, body = discovery.api_versions("")
         self.assertEqual((media, body["kind"], body["versions"]), ("application/json", "APIVersions", ["v1"]))
@@ -47,6 +53,9 @@ class DiscoveryTests(SynchronousTestCase):
                     "nodes",
                     "hostkeys",
                     "rotations",
+                    "accesspolicies",
+                    "loginsessions",
+                    "accessreviews",
                 ],
             )
             self.assertEqual(

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tests.fakes.api import BASE, HOST_KEY, ApiTestCase, decoded
 from tests.fakes.certificates import NOW
+from tower.errors import Conflict
 from tower.kube.timestamps import timestamp
 from tower.web.api.issuer import Published
 from tower.web.outcome import Response
@@ -201,6 +202,17 @@ class AddressTests(ApiTestCase):
             Published("fd00::1", None, 443, 80).cluster_url("a"), "https://[fd00::1]:443/clusters/a"
         )
         self.assertFalse(Published("::", None, 443, 80).is_known)
+
+    def test_external(self) -> None:
+        """Users get the external host name; agents do not."""
+        published = Published("0.0.0.0", "agents.example", 8443, 8080, "www.example")
+        self.assertEqual(published.authority(), "agents.example:8443")
+        self.assertEqual(published.user_url(6001), "https://www.example:6001")
+        self.assertEqual(published.cluster_url("a"), "https://www.example:8443/clusters/a")
+        alone = Published("0.0.0.0", None, 8443, 8080, "www.example")
+        self.assertTrue(alone.is_known)
+        with self.assertRaises(Conflict):
+            alone.authority()
 
     def test_v1_url(self) -> None:
         """The URL for v1 agents has the plain port, or the front door if there is no plain port."""

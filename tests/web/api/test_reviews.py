@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from tests.fakes.api import ApiTestCase, decoded
+from tests.fakes.protobuf import PROTOBUF, message
+from tower.clusters.policies.rbac_object import CLUSTER_ROLE_BINDING
+from tower.kube.access.rbac_validation import with_defaults
 from tower.kube.status import StatusError
+from tower.web.api.calls.call import Call
 
 AUTHENTICATION = "/apis/authentication.k8s.io"
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-
-
-def message(**fields: bytes | str) -> bytes:
-    """Return a protobuf message; `f3` is field 3."""
-    data = b""
-    for name, value in fields.items():
-        raw = value.encode() if isinstance(value, str) else value
-        data += bytes(((int(name[1:]) << 3) | 2, len(raw))) + raw
-    return data
 
 
 def review(kind: str, group: str, spec: bytes) -> bytes:
@@ -41,7 +37,18 @@ class ReviewsTests(ApiTestCase):
         for version in ("v1", "v1beta1"):
             answer = decoded(self.ask("POST", f"{AUTHENTICATION}/{version}/selfsubjectreviews", {}))
             self.assertEqual(answer["apiVersion"], f"authentication.k8s.io/{version}")
-            self.assertEqual(answer["status"], {"userInfo": {"username": "jane", "groups": ["tower:admins"]}})
+            groups = ["tower:admins", "system:authenticated"]
+            self.assertEqual(answer["status"], {"userInfo": {"username": "jane", "groups": groups}})
+
+    def test_who_by_another_method(self) -> None:
+        """The answer has the uid and the extra that another method of authentication found."""
+        extra = (("example.org/team", ("sea", "air")),)
+        path = tuple(f"{AUTHENTICATION}/v1/selfsubjectreviews".split("/")[1:])
+        call = Call("POST", path, user="jane", groups=("dev",), uid="7", extra=extra)
+        outcome = self.successResultOf(Deferred.fromCoroutine(self.api.answer(call)))
+        expected: dict[str, Any] = {"username": "jane", "uid": "7", "groups": ["dev", "system:authenticated"]}
+        expected["extra"] = {"example.org/team": ["sea", "air"]}
+        self.assertEqual(decoded(outcome)["status"]["userInfo"], expected)
 
     def test_access(self) -> None:
         """An operation is allowed if Tower's API supports it."""
@@ -59,9 +66,29 @@ class ReviewsTests(ApiTestCase):
 
     def test_rules(self) -> None:
         """The rules list the resources with their verbs."""
-        answer = decoded(self.ask("POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", {}))
+        answer = decoded(
+            self.ask("POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
+        )
         resources = {rule["resources"][0]: rule["verbs"] for rule in answer["status"]["resourceRules"]}
         self.assertEqual(resources["credentials"], ["delete", "get", "list"])
+
+    def test_roles(self) -> None:
+        """Others may do what their roles allow."""
+        self.add_default_roles()
+        self.user = ("joe", ())
+        self.assertFalse(self.can(group="cluster.kubesphere.io", resource="clusters", verb="list"))
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tower:viewer"}
+        body = {"roleRef": role, "subjects": [{"kind": "User", "name": "joe"}]}
+        item = self.rbac_objects.new(CLUSTER_ROLE_BINDING, "joe", with_defaults(body))
+        self.successResultOf(Deferred.fromCoroutine(self.rbac_objects.of(item.kind).add(item)))
+        self.assertTrue(self.can(group="cluster.kubesphere.io", resource="clusters", verb="list"))
+        self.assertFalse(self.can(group="cluster.kubesphere.io", resource="clusters", verb="delete"))
+        path, spec = f"{AUTHORIZATION}/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}
+        status = decoded(self.ask("POST", path, spec))["status"]
+        self.assertIn(
+            ["clusters", "clusters/status"], [each["resources"][:2] for each in status["resourceRules"]]
+        )
+        self.assertEqual(self.refused(400, "POST", path, {}).message, "no namespace on request")
 
     def test_protobuf(self) -> None:
         """The protobuf of kubectl has the same answers."""

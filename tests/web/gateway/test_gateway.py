@@ -313,3 +313,65 @@ class BudgetTests(SynchronousTestCase):
         self.assertTrue(kit.user.taken().endswith(b"}\n"))
         self.assertTrue(kit.user.closing)
         self.assertEqual(budget.lent, 0)
+
+
+class EndOfWatchesTests(SynchronousTestCase):
+    """A stop while watches, a stream and a short request are in progress."""
+
+    WATCH = b"/clusters/alpha/api/v1/pods?watch=1"
+
+    def setUp(self) -> None:
+        """Begin two watches; the second one is in the middle of a chunk."""
+        self.kit = Kit()
+        self.users = [self.kit.user, self.kit.connect()]
+        self.pipes = []
+        for user, chunk in zip(self.users, (b"2\r\n{}\r\n", b"9\r\n{"), strict=True):
+            user.deliver(get(self.WATCH))
+            self.pipes.append(self.kit.pipe)
+            self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+            user.taken()
+
+    def begin(self, target: bytes) -> FakeUser:
+        """Begin another request."""
+        user = self.kit.connect()
+        user.deliver(get(target))
+        return user
+
+    def test_clean_end(self) -> None:
+        """A watch ends after its last chunk; one in a chunk ends after that chunk."""
+        stopped = self.kit.gateway.stop(10)
+        self.assertEqual(self.users[0].taken(), b"0\r\n\r\n")
+        self.assertTrue(self.users[0].closing)
+        self.assertTrue(self.pipes[0].aborted)
+        self.assertFalse(self.users[1].closing)
+        self.pipes[1].deliver(b"12345678\r\n")
+        self.kit.sweep(1)
+        self.assertTrue(self.users[1].taken().endswith(b"12345678\r\n0\r\n\r\n"))
+        for user in self.users:
+            user.lose()
+        self.successResultOf(stopped)
+        self.assertEqual(self.kit.gateway.cut, 0)
+
+    def test_short_requests_first(self) -> None:
+        """Watches go on until the short requests are answered; a log goes on to the end."""
+        short, log = self.begin(b"/clusters/alpha/api"), self.kit.pipe
+        stream = self.begin(b"/clusters/alpha/api/v1/namespaces/a/pods/b/log?follow=1")
+        self.kit.gateway.stop(10)
+        self.kit.sweep(2)
+        self.assertFalse(self.users[0].closing)
+        log.deliver(ok())
+        self.assertIn(b" 200 ", short.taken())
+        self.kit.sweep(1)
+        self.assertTrue(self.users[0].closing)
+        self.assertFalse(stream.closing)
+
+    def test_bound(self) -> None:
+        """A short request without an answer delays them for half of the time."""
+        self.begin(b"/clusters/alpha/api")
+        self.kit.gateway.stop(10)
+        self.kit.clock.advance(4.9)
+        self.kit.sweep(1)
+        self.assertFalse(self.users[0].closing)
+        self.kit.clock.advance(0.2)
+        self.kit.sweep(1)
+        self.assertTrue(self.users[0].closing)

@@ -10,29 +10,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.credentials import Issues, authenticated, issue
 from tests.fakes.gateway import Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
-from tower.kube.status import StatusError
+from tower.web.access.authentication.identity import Identity
 from tower.web.gateway.gateway import Gateway
-from tower.web.gateway.inflight import InFlight
+from tower.web.gateway.request import Request
+from tower.web.limits.caps import Cap
+from tower.web.limits.door_limits import DoorLimits
+from tower.web.limits.seat_pool import PATIENCE, SeatPool
+from tower.web.outcome import BodyStream, Outcome, StreamingResponse
 
 LIMIT = 400
 PODS = b"/clusters/alpha/api/v1/pods"
-
-
-class InFlightTests(SynchronousTestCase):
-    """Counting."""
-
-    def test_each_cluster_for_itself(self) -> None:
-        """Each cluster has its own limit, and no counter is kept without requests."""
-        inflight = InFlight(1)
-        inflight.enter("alpha")
-        inflight.enter("beta")
-        error: StatusError = self.assertRaises(StatusError, inflight.enter, "alpha")
-        self.assertEqual((error.code, error.details["retryAfterSeconds"]), (429, 1))
-        inflight.leave("alpha")
-        inflight.enter("alpha")
-        for name in ("alpha", "beta"):
-            inflight.leave(name)
-        self.assertEqual(inflight.counts, {})
 
 
 class LimitedTests(SynchronousTestCase):
@@ -41,8 +28,14 @@ class LimitedTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Replace the kit's gateway."""
         self.kit = kit = Kit()
-        self.inflight = InFlight(LIMIT)
-        kit.gateway = Gateway(Clock(), kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.inflight)
+        self.limits = DoorLimits(by_cluster=Cap(LIMIT, "cluster", "max-requests-inflight-per-cluster"))
+        kit.gateway = Gateway(Clock(), kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.limits)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests in flight by cluster."""
+        assert self.limits.by_cluster is not None
+        return self.limits.by_cluster.counts
 
     def ask(self, target: bytes = PODS, *fields: bytes) -> Any:
         """Return a user with a request."""
@@ -77,7 +70,7 @@ class LimitedTests(SynchronousTestCase):
             ),
         ):
             self.assertEqual(self.ask(target, *fields).taken(), b"")
-        self.assertEqual(self.inflight.counts, {"alpha": LIMIT})
+        self.assertEqual(self.counts, {"alpha": LIMIT})
 
     def test_every_end_frees_a_place(self) -> None:
         """A request is not counted after its answer, a disconnect, or the loss of its cluster."""
@@ -88,7 +81,131 @@ class LimitedTests(SynchronousTestCase):
         pipes[2].deliver(b"nonsense\r\n\r\n")
         self.assertTrue(answered.taken().startswith(b"HTTP/1.1 200 "))
         self.assertTrue(broken.taken().startswith(b"HTTP/1.1 502 "))
-        self.assertEqual(self.inflight.counts, {})
+        self.assertEqual(self.counts, {})
+
+
+class SharedTests(SynchronousTestCase):
+    """A gateway whose requests share eight seats, so that one user has four at most."""
+
+    def setUp(self) -> None:
+        """Replace the kit's gateway."""
+        self.kit = kit = Kit()
+        self.clock = Clock()
+        self.limits = DoorLimits(SeatPool(8), SeatPool(1), streams=Cap(1, "user", "max-streams-per-user"))
+        kit.gateway = Gateway(
+            self.clock, kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.limits
+        )
+
+    def ask(self, target: bytes = PODS, *fields: bytes) -> Any:
+        """Return a user with a request."""
+        user = self.kit.connect()
+        user.deliver(get(target, *fields))
+        return user
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait."""
+        assert self.limits.reading is not None
+        return self.limits.reading.waiting
+
+    def test_wait(self) -> None:
+        """A request waits for its seat, and is sent with its body when another one ends, in order."""
+        users = [self.ask() for _ in range(6)]
+        pipes = self.kit.tunnel.pipes
+        self.assertEqual((len(pipes), self.waiting), (4, 2))
+        pipes[0].deliver(ok())
+        self.assertTrue(users[0].taken().startswith(b"HTTP/1.1 200 "))
+        self.assertEqual(self.waiting, 1)
+        pipes[1].deliver(ok())
+        self.assertEqual(self.waiting, 0)
+        self.assertEqual(users[5].taken(), b"")
+
+    def test_disconnect(self) -> None:
+        """A client that disconnects gives up its seat or its position."""
+        users = [self.ask() for _ in range(6)]
+        users[5].lose()
+        self.assertEqual(self.waiting, 1)
+        users[0].lose()
+        self.assertEqual(self.waiting, 0)
+        for user in users[1:5]:
+            user.lose()
+        assert self.limits.reading is not None
+        self.assertEqual(self.limits.reading.used, 0)
+
+    def test_too_long(self) -> None:
+        """A request that waits for too long is answered 429 with the options that limit it."""
+        users = [self.ask() for _ in range(5)]
+        limit = round(self.kit.gateway.limits.answer * PATIENCE)
+        for _ in range(limit - 1):
+            self.clock.advance(1)
+            self.kit.gateway.sweep()
+        self.assertEqual(self.waiting, 1)
+        for _ in range(3):
+            self.clock.advance(1)
+            self.kit.gateway.sweep()
+        answer = users[4].taken()
+        self.assertTrue(answer.startswith(b"HTTP/1.1 429 "))
+        self.assertIn(b"\r\nRetry-After: 1\r\n", answer)
+        self.assertIn(
+            b"Too many requests, please try again later. (no seat of --max-requests-inflight", answer
+        )
+        self.assertEqual((self.waiting, self.limits.timed_out), (0, 1))
+
+    def test_mutating(self) -> None:
+        """Changes have their own seats, and a request with a body waits as well."""
+        first, second = self.kit.connect(), self.kit.connect()
+        post = get(PODS, b"Content-Length: 2").replace(b"GET", b"POST")
+        first.deliver(post + b"{}")
+        second.deliver(post)
+        second.deliver(b"[]")
+        self.assertEqual(len(self.kit.tunnel.pipes), 1)
+        self.ask()
+        self.assertEqual(len(self.kit.tunnel.pipes), 2)
+        self.kit.tunnel.pipes[0].taken()
+        self.kit.tunnel.pipes[0].deliver(ok())
+        sent = b"".join(pipe.taken() for pipe in self.kit.tunnel.pipes)
+        self.assertIn(b"POST", sent)
+        self.assertTrue(sent.endswith(b"[]") or b"\r\n\r\n[]" in sent)
+
+    def test_streams(self) -> None:
+        """Watches and upgrades take no seats, and have the cap of streams until they end."""
+        watch = self.ask(PODS + b"?watch=1")
+        answer = self.ask(PODS + b"?watch=1").taken()
+        self.assertTrue(answer.startswith(b"HTTP/1.1 429 "))
+        self.assertIn(b"(--max-streams-per-user is 1, and user jane has as many in progress)", answer)
+        watch.lose()
+        upgrade = b"/clusters/alpha/api/v1/namespaces/a/pods/b/exec"
+        command = self.ask(upgrade, b"Connection: Upgrade", b"Upgrade: websocket")
+        pipe = self.kit.tunnel.pipes[-1]
+        pipe.deliver(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        self.assertIn(b"429", self.ask(PODS + b"?watch=1").taken())
+        command.lose()
+        self.assertEqual(self.ask(PODS + b"?watch=1").taken(), b"")
+        assert self.limits.reading is not None
+        self.assertEqual(self.limits.reading.used, 0)
+
+    def test_own_watches(self) -> None:
+        """Watches of Tower's own API have that cap, too, except those of administrators; lists have none."""
+        streams: list[BodyStream] = []
+        groups: list[str] = []
+
+        def answer(request: Request) -> Outcome:
+            request.identity = Identity("jane", tuple(groups), method="test", key="jane")
+            return StreamingResponse(streams.append)
+
+        self.kit.gateway = Gateway(
+            self.clock, answer, self.kit.pool, as_sessions(self.kit.sessions), inflight=self.limits
+        )
+        path = b"/apis/cluster.kubesphere.io/v1alpha1/clusters"
+        watch = self.ask(path + b"?watch=1")
+        self.assertTrue(watch.taken().startswith(b"HTTP/1.1 200 "))
+        self.assertTrue(self.ask(path + b"?watch=1").taken().startswith(b"HTTP/1.1 429 "))
+        self.assertTrue(self.ask(path).taken().startswith(b"HTTP/1.1 200 "))
+        groups.append("tower:admins")
+        self.assertTrue(self.ask(path + b"?watch=1").taken().startswith(b"HTTP/1.1 200 "))
+        groups.clear()
+        streams[0].finish()
+        self.assertTrue(self.ask(path + b"?watch=1").taken().startswith(b"HTTP/1.1 200 "))
 
 
 class AuthenticationTests(SynchronousTestCase):

@@ -63,7 +63,7 @@ class ContainmentTests(SynchronousTestCase):
             (ProxyClient, "_pass_plain", ok()),
             (ProxyClient, "_read_heads", b"HTTP/1.1 2"),
             (ProxyClient, "_answer", ok(b"{}", b"Location: /x")),
-            (proxy_client, "rewritten_location", ok(b"{}", b"Location: /x")),
+            (proxy_client, "location_for_user", ok(b"{}", b"Location: /x")),
             (proxy_client, "member_error", b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"),
             (Request, "begun_by_member", ok()),
         )

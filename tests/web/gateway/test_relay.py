@@ -17,6 +17,7 @@ from tower.errors import StreamRefused, TunnelLost
 from tower.kube.member_status import Check, MemberStatus
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
+from tower.web.access.authentication.identity import ANONYMOUS
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient, relative_target
 from tower.web.gateway.relay import ProxyClientFactory
@@ -416,12 +417,10 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(self.user.taken(), b"HTTP/1.1 204 No Content\r\n\r\n")
 
     def test_location(self) -> None:
-        """Location is rewritten to the user's path, but not if it is on another host."""
+        """Location is rewritten to the user's path."""
         for location, expected in (
             (b"/login", b"/clusters/alpha/login"),
-            (b"https://tower:8443/login?a", b"https://tower:8443/clusters/alpha/login?a"),
-            (b"https://elsewhere/login", b"https://elsewhere/login"),
-            (b"//elsewhere/login", b"//elsewhere/login"),
+            (b"https://tower:8443/login?a", b"/clusters/alpha/login?a"),
             (b"relative", b"relative"),
             (b"https://10.0.0.1:6443/login?a", b"/clusters/alpha/login?a"),
         ):
@@ -432,6 +431,36 @@ class AnswerTests(SynchronousTestCase):
                 kit.user.taken(),
                 b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %b\r\n\r\n" % expected,
             )
+
+    def test_redirect_away(self) -> None:
+        """A redirect out of the cluster is refused: a program would follow it with its credential."""
+        for location in (b"https://elsewhere/login", b"//elsewhere/login", b"../beta/api", b"/../beta/api"):
+            kit = Kit()
+            kit.user.deliver(get())
+            kit.pipe.deliver(b"HTTP/1.1 307 No\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % location)
+            answer = kit.user.taken()
+            self.assertTrue(answer.startswith(b"HTTP/1.1 502 "), answer)
+            self.assertNotIn(location, answer)
+            self.assertIn("attempted to redirect this request", status_of(answer)["message"])
+            self.assertTrue(kit.pipe.aborted)
+
+    def test_redirect_elsewhere(self) -> None:
+        """It is forwarded to a browser that shows it, to clients of a port without authentication, and if
+        programs do not follow it.
+        """
+        location = b"https://elsewhere/login"
+        for field, identity, status in (
+            (b"Sec-Fetch-Mode: navigate", Jane(), b"302 Found"),
+            (b"A: b", ANONYMOUS, b"302 Found"),
+            (b"A: b", Jane(), b"201 Created"),
+        ):
+            kit = Kit()
+            if identity is ANONYMOUS:
+                kit._relay = Relay("alpha", target="kubesphere", plain=True)
+            kit.jane = identity
+            kit.user.deliver(get(b"/clusters/alpha/api", field))
+            kit.pipe.deliver(b"HTTP/1.1 %b\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % (status, location))
+            self.assertIn(b"\r\nLocation: %b\r\n" % location, kit.user.taken())
 
     def test_location_without_prefix(self) -> None:
         """On the cluster's own port Location is unchanged."""
@@ -1004,10 +1033,14 @@ class OpeningTests(SynchronousTestCase):
         """A cluster that does not answer in time is a 504, and the channel is closed."""
         kit = Kit()
         kit.user.deliver(get(b"/clusters/alpha/api/v1/pods"))
-        kit.sweep(120)
+        kit.sweep(60)
         self.assertEqual(kit.user.taken(), b"")
         kit.sweep(1)
-        self.assertIn(b" 504 ", kit.user.taken())
+        self.assertIn(
+            b'"Timeout: request did not complete within the allotted timeout: cluster alpha did not answer '
+            b"within 60 s: check its load (request",
+            kit.user.taken(),
+        )
         self.assertTrue(kit.pipe.aborted)
 
     def test_long_running(self) -> None:
@@ -1032,6 +1065,17 @@ class OpeningTests(SynchronousTestCase):
         kit.sessions.inside[0][2]("the credential of jane was revoked")
         self.assertTrue(kit.user.aborted)
         self.assertTrue(kit.pipe.aborted)
+
+    def test_no_longer_admitted_while_waiting(self) -> None:
+        """A policy that ends before the answer begins is a 403 with the reason."""
+        kit = Kit()
+        kit.user.deliver(get())
+        end: Any = kit.sessions.inside[0][2]
+        end("jane is not admitted to cluster alpha", 403)
+        answer = kit.user.taken()
+        self.assertIn(b" 403 ", answer)
+        self.assertIn(b"jane is not admitted to cluster alpha", answer)
+        self.assertTrue(kit.user.closing)
 
     def test_one_session(self) -> None:
         """Requests of one user to one cluster are one session of the connection, idle or not."""
@@ -1074,7 +1118,7 @@ class ExtensionTests(SynchronousTestCase):
             requestFactory = Asking
 
         kit = Kit()
-        kit.gateway.protocol = Channel  # type: ignore[misc]
+        kit.gateway.protocol = Channel
         user = kit.connect()
         user.deliver(get())
         kit.pipe.deliver(ok(b"abcdef")[:-3])
@@ -1102,7 +1146,7 @@ class ExtensionTests(SynchronousTestCase):
             requestFactory = Asking
 
         kit = Kit()
-        kit.gateway.protocol = Channel  # type: ignore[misc]
+        kit.gateway.protocol = Channel
         user = kit.connect()
         user.deliver(get())
         kit.pipe.deliver(ok())
@@ -1122,7 +1166,7 @@ class ExtensionTests(SynchronousTestCase):
             requestFactory = Noting
 
         kit = Kit()
-        kit.gateway.protocol = Channel  # type: ignore[misc]
+        kit.gateway.protocol = Channel
         user = kit.connect()
         user.deliver(get())
         self.assertEqual(seen, [b"/clusters/alpha/api"])

@@ -11,6 +11,7 @@ from tests.fakes.gateway import FakeUser, Jane, Kit, get, ok
 from tower.errors import Forbidden, Unauthorized
 from tower.net.pipes import Buffer
 from tower.reactor.log_batch import FEW
+from tower.web.gateway.gateway import RequestLimits
 from tower.web.gateway.http_channel import TURN, HTTPChannel
 from tower.web.gateway.memory_loan import ALLOWANCE
 from tower.web.gateway.request import Request
@@ -352,7 +353,7 @@ class AgeTests(KitTestCase):
 
     def test_open_ports(self) -> None:
         """On a port without authentication, every connection counts as authenticated."""
-        kit = Kit()
+        kit = Kit(limits=RequestLimits(answer=120))
         kit.user.deliver(get())
         kit.sweep(119)
         kit.pipe.deliver(ok())

@@ -15,8 +15,12 @@ from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
+from tower.server.chain import ServerChain
+from tower.server.tower_server import TowerRoutes, tower_server
+from tower.web.access.allowed_requests import AllowedRequests
 from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.outcome import HandOver, RawStream, Relay, Response
+from tower.web.ports import router as tested
 from tower.web.ports.plain_port import PlainPort
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, TokenClusterPort
 
@@ -31,6 +35,8 @@ class NoGeneration:
     """Records that never change."""
 
     current = 0
+    rules = None
+    allowed = AllowedRequests()
 
     def seconds(self) -> float:
         """Return a time."""
@@ -62,7 +68,6 @@ class RouterTestCase(SynchronousTestCase):
         self.asked: list[str] = []
         self.taken: list[bytes] = []
         self.closed = False
-        self.ready = True
         chain: Any = self.chain
         api: Any = lambda request: API  # noqa: E731 - a name for the type's sake
 
@@ -73,19 +78,17 @@ class RouterTestCase(SynchronousTestCase):
         self.problem = ""
         self.kubelets = FakeKubeletAccess()
         kubelets: dict[str, Any] = {"beta": self.kubelets}
-        self.front = FrontDoor(
-            chain,
+        routes = TowerRoutes(
             chain,
             api,
-            take,
-            generation,
-            lambda: self.ready,
             ssh_tunnel=lambda: self.problem,
-            kubelets=kubelets.get,
             metrics=lambda: succeed([b"tower_up ", b"1.0\n"]),
             imports=lambda request: Response(200, b"imported " + request.path),
         )
-        self.plain = PlainPort(take, lambda: self.problem)
+        self.servers = ServerChain(chain, tower_server(routes)).prepare_run()
+        self.successResultOf(Deferred.fromCoroutine(self.servers.run()))
+        self.front = FrontDoor(chain, chain, self.servers.route, take, generation, kubelets=kubelets.get)
+        self.plain = PlainPort(take, lambda: self.problem, self.servers.health.answer)
         self.port = ClusterPort(chain, "alpha", generation)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
@@ -185,14 +188,14 @@ class FrontDoorTests(RouterTestCase):
             self.assertIs(self.at_root("alpha", target), API)
         self.assertEqual(self.asked, ["", ""])
         self.assertIs(self.at_root("", b"/api"), API)
-        self.assertEqual(self.at_root("", b"/healthz").body, b"ok\n")
-        for target in (b"/", b"/clusters", b"/logs", b"//api"):
+        self.assertEqual(self.at_root("", b"/healthz").body, b"ok")
+        for target in (b"/clusters", b"/logs", b"//api"):
             with self.assertRaises(TowerError):
                 self.at_root("alpha", target)
 
     def test_nothing_else(self) -> None:
         """Other paths do not exist; only whole segments match."""
-        for path in (b"/", b"/apisx", b"/clusters", b"/metrics2", b"/metrics/x", b"/openapix", b"*"):
+        for path in (b"/x", b"/apisx", b"/clusters", b"/metrics2", b"/metrics/x", b"/openapix", b"*"):
             self.refused(404, self.front, path)
 
     def test_metrics(self) -> None:
@@ -217,11 +220,13 @@ class FrontDoorTests(RouterTestCase):
 
     def test_probes(self) -> None:
         """Health pages are public; readiness differs from liveness."""
-        for path in (b"/healthz", b"/livez", b"/readyz?verbose"):
-            self.assertEqual(self.ask(self.front, path).body, b"ok\n")
-        self.ready = False
-        self.assertEqual(self.ask(self.front, b"/livez").code, 200)
-        self.refused(503, self.front, b"/readyz")
+        for router in (self.front, self.plain):
+            for path in (b"/healthz", b"/livez", b"/readyz"):
+                self.assertEqual(self.ask(router, path).body, b"ok")
+        self.successResultOf(Deferred.fromCoroutine(self.servers.stop()))
+        for router in (self.front, self.plain):
+            self.assertEqual(self.ask(router, b"/livez").code, 200)
+            self.assertEqual(self.ask(router, b"/readyz").code, 500)
         self.refused(405, self.front, b"/healthz", b"POST")
 
     def test_ssh_tunnel_check(self) -> None:
@@ -229,7 +234,7 @@ class FrontDoorTests(RouterTestCase):
         path = b"/healthz/ssh-tunnel"
         for router in (self.front, self.plain):
             self.problem = ""
-            self.assertEqual((self.ask(router, path).code, self.ask(router, path).body), (200, b"ok\n"))
+            self.assertEqual((self.ask(router, path).code, self.ask(router, path).body), (200, b"ok"))
             self.assertIn(b"[+]SSH Tunnel Check ok\n", self.ask(router, path + b"?verbose").body)
             for self.problem in (
                 "tunnel sync is taking too long: 601",
@@ -259,7 +264,7 @@ class FrontDoorTests(RouterTestCase):
     def test_not_quite_agents(self) -> None:
         """Another subprotocol, a list of them, or no WebSocket is not an agent."""
         for protocol in (b"tower-v1", b"tower-v2, x", b"TOWER-V2", b""):
-            self.refused(404, self.front, b"/", b"GET", b"websocket", sec_websocket_protocol=protocol)
+            self.refused(404, self.front, b"/x", b"GET", b"websocket", sec_websocket_protocol=protocol)
         self.refused(426, self.front, b"/agent")
         self.refused(426, self.front, b"/agent", b"GET", b"spdy/3.1")
 
@@ -420,7 +425,7 @@ class PlainPortTests(RouterTestCase):
         """Health and version are as in KubeSphere Tower."""
         self.assertEqual(self.ask(self.plain, b"/health").body, b"OK\n")
         for path in (b"/healthz", b"/readyz", b"/livez"):
-            self.assertEqual(self.ask(self.plain, path).body, b"ok\n")
+            self.assertEqual(self.ask(self.plain, path).body, b"ok")
         self.assertEqual(self.ask(self.plain, b"/version").body, f"{__version__}\n".encode())
         self.refused(405, self.plain, b"/health", b"DELETE")
 
@@ -520,6 +525,20 @@ class TokenClusterPortTests(RouterTestCase):
             self.assertEqual(self.accepting(request), Relay("alpha", b""))
             self.assertIsNot(request.identity, MEMBER_ACCOUNT)
         self.assertEqual(self.asked, ["alpha"] * 4)
+
+    def test_tokens_for_the_door(self) -> None:
+        """A token of an account that a trusted provider issued is Tower's: no cluster gets it."""
+        bearer = b"a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"
+        chain: Any = self.chain
+        generation: Any = NoGeneration()
+        self.patch(tested, "check_claims", lambda *_: None)
+        for is_for_door in (False, True):
+            port = TokenClusterPort(
+                chain, "alpha", generation, ([bearer] if is_for_door else []).__contains__
+            )
+            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer))
+            port(request)
+            self.assertEqual(request.identity is MEMBER_ACCOUNT, not is_for_door)
 
     def test_nothing_without_token(self) -> None:
         """The identity is never used for a request without a token, which would act as the agent."""

@@ -263,7 +263,7 @@ def impersonation(b: Bench) -> str:
     if b.may_impersonate:
         expect(b'User "jane" cannot list' in seen, seen)
         return "obeyed"
-    expect(b'User "jane" cannot' not in seen, seen)
+    expect(b'User "jane" cannot list' not in seen, seen)
     return "refused"
 
 

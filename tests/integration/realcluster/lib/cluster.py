@@ -83,7 +83,8 @@ class Cluster:
 
     Without a stand-in for the kubelet it has no node, and so no pods run.  With `rsa` the API server's
     certificate has the kind of key that kubeadm makes.  With `controllers`, objects such as Deployments have
-    their effects, and pods are isolated; `images` is a file with substitutes for images.
+    their effects, and pods are isolated; `images` is a file with substitutes for images.  `flags` are options
+    of the API server that replace those here; only the CAs of clients are added.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Cluster:
         rsa: bool = False,
         controllers: bool = False,
         images: Path | None = None,
+        flags: Flags | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -104,6 +106,7 @@ class Cluster:
         self._rsa = rsa
         self._controllers = controllers
         self._images = images
+        self._flags = flags or {}
         self._info = directory / "info.json"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._authority = Authority(directory / "pki", f"{name}-ca")
@@ -192,7 +195,6 @@ class Cluster:
             "secure-port": self._ports["kube-apiserver"],
             "tls-cert-file": serving,
             "tls-private-key-file": serving_key,
-            "client-ca-file": ca,
             "authorization-mode": "Node,RBAC",
             "kubelet-client-certificate": kubelet,
             "kubelet-client-key": kubelet_key,
@@ -213,7 +215,18 @@ class Cluster:
             "audit-policy-file": policy,
             "audit-log-path": self.directory / "audit.log",
             "profiling": "false",
+            **self._flags,
+            "client-ca-file": self._client_authorities(),
         }
+
+    def _client_authorities(self) -> Path:
+        """Return the file with the CAs of clients: those that an option names, too."""
+        if "client-ca-file" not in self._flags:
+            return self._authority.certificate
+        path = self.directory / "clients.crt"
+        given = Path(self._flags["client-ca-file"]).read_bytes()
+        path.write_bytes(self._authority.certificate.read_bytes() + given)
+        return path
 
     def _accounts(self) -> tuple[Path, Path]:
         """Return the certificate and key for tokens of service accounts."""

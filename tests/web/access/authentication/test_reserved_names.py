@@ -60,5 +60,9 @@ class GrantTests(SynchronousTestCase):
 
     def test_too_many(self) -> None:
         """The number of groups is limited, because each is a header of every request."""
-        check_grant("jane", map(str, range(64)))
-        self.assertIn("64 at most", self.refusal("jane", map(str, range(65))))
+        check_grant("jane", map(str, range(256)))
+        self.assertIn("256 at most", self.refusal("jane", map(str, range(257))))
+        long = [f"{number:0200}" for number in range(200)]
+        self.assertIn(
+            "44224 B in a request, and 32768 are the limit: omit groups", self.refusal("jane", long)
+        )

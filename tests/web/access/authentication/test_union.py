@@ -7,6 +7,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import Unauthorized
+from tower.web.access.authentication.anonymous import AnonymousAuthenticator
+from tower.web.access.authentication.attempts import RESULTS, Attempts
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.presented import Presented
 from tower.web.access.authentication.union import AuthenticatorUnion
@@ -78,8 +80,14 @@ class UnionTests(SynchronousTestCase):
         for waits in (False, True):
             methods = [Method(name, UNKNOWN, waits) for name in "ab"]
             self.assertIs(self.refusal(*methods), UNKNOWN)
-            self.assertIs(self.refusal(*methods, Method("c", EXPIRED, waits)), EXPIRED)
-            self.assertIs(self.refusal(Method("c", EXPIRED), *methods), EXPIRED)
+            for found, reason in (
+                (
+                    self.refusal(*methods, Method("c", EXPIRED, waits)),
+                    "[unknown token, the token has expired]",
+                ),
+                (self.refusal(Method("c", EXPIRED), *methods), "[the token has expired, unknown token]"),
+            ):
+                self.assertEqual((str(found), found.kind, found.reason), (str(EXPIRED), "expired", reason))
 
     def test_nothing(self) -> None:
         """Without a credential, the text has the command that makes one."""
@@ -87,6 +95,45 @@ class UnionTests(SynchronousTestCase):
             error = self.refusal(Method("a", None, waits), Method("b", None, waits))
             self.assertEqual(error.kind, "no-credential")
             self.assertIn("tower kubeconfig", str(error))
+
+    def test_anonymous(self) -> None:
+        """A request is anonymous only without any credential, and if no method has rejected one."""
+        for waits in (False, True):
+            for methods, bearer, path in (
+                ((Method("a", None, waits),), None, b"/a"),
+                ((Method("a", None, waits),), b"token", None),
+                ((Method("a", UNKNOWN, waits), Method("b", None, waits)), None, None),
+                ((Method("a", None, waits),), None, None),
+            ):
+                union = AuthenticatorUnion(*methods, anonymous=AnonymousAuthenticator({b"/a"}))
+                presented = Presented(None, bearer, path=path or b"/b")
+                try:
+                    found = union.authenticate(presented)
+                except Unauthorized:
+                    self.assertIsNone(path)
+                    continue
+                if isinstance(found, Deferred) and path is None:
+                    self.failureResultOf(found, Unauthorized)
+                    continue
+                user = self.successResultOf(found) if isinstance(found, Deferred) else found
+                self.assertEqual((user.user, path), ("system:anonymous", b"/a"))
+                union.check(user)
+
+    def test_attempts(self) -> None:
+        """Results are counted as in kube-apiserver."""
+        for waits in (False, True):
+            for answer, result in ((JANE, "success"), (None, "failure"), (EXPIRED, "error")):
+                clock = iter((1.0, 3.0))
+                attempts = Attempts(lambda clock=clock: next(clock))  # type: ignore[misc]
+                union = AuthenticatorUnion(Method("a", answer, waits), attempts=attempts)
+                try:
+                    found = union.authenticate(Presented(None, None))
+                    if isinstance(found, Deferred):
+                        found.addErrback(lambda failure: failure.trap(Unauthorized))
+                except Unauthorized:
+                    pass
+                self.assertEqual(attempts.counts, {**dict.fromkeys(RESULTS, 0), result: 1})
+                self.assertEqual(attempts.durations[result].sum, 2.0)
 
     def test_check(self) -> None:
         """A cached user is checked by the method that found it."""

@@ -8,7 +8,12 @@ from tests.fakes.credentials import issue
 from tower.clusters.credentials import Credential
 from tower.errors import Forbidden
 from tower.web.access.authentication.identity import Identity
-from tower.web.access.authorization.credential_scope import authorize_api, authorize_cluster
+from tower.web.access.authorization.credential_scope import (
+    authorize_api,
+    authorize_cluster,
+    check_own_scope,
+    check_token_scope,
+)
 
 
 def identity(credential: Credential) -> Identity:
@@ -52,3 +57,15 @@ class AuthorizeTests(SynchronousTestCase):
         ):
             self.assertIn("jane has no credential of Tower's for", str(error))
             self.assertIn("request a kubeconfig", str(error))
+
+    def test_token_of_session(self) -> None:
+        """The token of a login session may be for one cluster only."""
+        jane = Identity("jane", ("tower:admins",), method="login", key="s-1", scope="alpha")
+        self.assertEqual(jane.cluster, "alpha")
+        check_token_scope(jane, "alpha")
+        check_own_scope(Identity("jane", method="login", key="s-1"))
+        error = self.assertRaises(Forbidden, check_token_scope, jane, "beta")
+        self.assertIn(
+            "is for cluster alpha and is not valid for cluster beta: use another context", str(error)
+        )
+        self.assertIn("Tower's own API", str(self.assertRaises(Forbidden, check_own_scope, jane)))

@@ -103,10 +103,14 @@ class MemberErrorTests(SynchronousTestCase):
         self.assert_502(self.ask(answer(403, binary("Forbidden", DENIED))), *words)
         short = DENIED.replace(AGENT, "agent").replace(' in API group "" at the cluster scope', "")
         self.assert_502(self.ask(answer(403, binary("Forbidden", short))), "(user agent)")
-        extra = DENIED.replace('resource "users"', 'resource "userextras/scopes"')
-        self.assert_502(
-            self.ask(answer(403, status(403, "Forbidden", extra))), "to impersonate userextras/scopes"
-        )
+
+    def test_facts(self) -> None:
+        """The role that Tower grants to agents has no UIDs and extras, so it is not the cure."""
+        for resource in ("userextras/scopes", "uids"):
+            denied = DENIED.replace('resource "users"', f'resource "{resource}"')
+            text = self.ask(answer(403, status(403, "Forbidden", denied)))
+            self.assert_502(text, f"to impersonate {resource} jane: let a role of this account in the member")
+            self.assertNotIn(b"tower rbac agent", text)
 
     def test_constrained_impersonation(self) -> None:
         """Kubernetes 1.35 and later name the user's request in the text, with or without a resource."""

@@ -1,87 +1,27 @@
-"""Tests of `tower.web.access.audit` and `tower.web.access.audit_formats`."""
+"""Tests of `tower.web.access.audit.formats` and `tower.web.access.audit.audit`, through a gateway."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, cast
 from urllib.parse import quote
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
+from attrs import evolve
 
+from tests.fakes.audited_gateway import NOON, PODS, STAMP, SWITCHED, UPGRADE, AuditTestCase
+from tests.fakes.audits import audit_to
 from tests.fakes.credentials import Issues, issue
-from tests.fakes.gateway import IDENTITY, FakeUser, Kit, as_sessions, get, ok
+from tests.fakes.gateway import IDENTITY, Kit, get, ok
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.store.audit_log import AuditLog
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.audit import Audit
-from tower.web.access.audit_formats import AGENT_LIMIT, FORMATS
-from tower.web.access.authentication.identity import ANONYMOUS
+from tower.web.access.audit.formats import AGENT_LIMIT, FORMATS
+from tower.web.access.authentication.identity import ANONYMOUS, Identity, PolicyEntry, UserInfo
 from tower.web.access.filters import user_chain
-from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response, StreamingResponse
 from tower.web.ports.kubesphere_port import KubeSpherePort
 from tower.web.ports.router import ClusterPort
-
-NOON = 1_795_348_800.25
-STAMP = "2026-11-22T12:00:00.250000Z"
-PODS = b"/clusters/alpha/api/v1/namespaces/default/pods"
-UPGRADE = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
-SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
-
-
-class Lines(list[bytes]):
-    """A log in memory."""
-
-    put = list.append
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return the new events, decoded."""
-        events = [json.loads(line) for line in self]
-        self.clear()
-        return events
-
-    def stages(self) -> list[tuple[str, int | None]]:
-        """Return stage and status of the new events."""
-        return [(event["stage"], event.get("responseStatus", {}).get("code")) for event in self.events()]
-
-
-class AuditTestCase(SynchronousTestCase):
-    """Common parts of the tests."""
-
-    form = "json"
-
-    def setUp(self) -> None:
-        """Make a gateway with an audit log, and a user."""
-        clock: Any = Clock()
-        self.clock = clock
-        self.clock.advance(NOON)
-        self.kit = Kit()
-        self.lines = Lines()
-        self.audit = Audit(cast(AuditLog, self.lines), FORMATS[self.form](), self.clock.seconds)
-        self.serve(self.relayed)
-
-    def serve(self, router: Any) -> None:
-        """Route requests with *router*, for new users."""
-        self.kit.gateway = Gateway(
-            self.clock, router, self.kit.pool, as_sessions(self.kit.sessions), audit=self.audit
-        )
-        self.user = self.kit.connect()
-
-    def relayed(self, request: Request) -> Relay:
-        """Relay a request of jane to alpha."""
-        request.identity = self.kit.jane
-        request.audit("alpha")
-        return Relay("alpha", b"/clusters/alpha")
-
-    def ask(self, *arguments: Any, **more: Any) -> FakeUser:
-        """Send a request as a new user."""
-        self.user = self.kit.connect()
-        self.user.deliver(get(*arguments, **more))
-        return self.user
 
 
 class EventTests(AuditTestCase):
@@ -103,7 +43,7 @@ class EventTests(AuditTestCase):
                 "stage": "RequestReceived",
                 "requestURI": "/clusters/alpha/api/v1/namespaces/default/pods?limit=5",
                 "verb": "list",
-                "user": {"username": "jane", "groups": ["dev", "qa"]},
+                "user": {"username": "jane", "groups": ["dev", "qa", "system:authenticated"]},
                 "sourceIPs": ["192.0.2.7"],
                 "userAgent": "kubectl/v1.36",
                 "objectRef": {"resource": "pods", "namespace": "default", "apiVersion": "v1"},
@@ -124,6 +64,58 @@ class EventTests(AuditTestCase):
                 "stageTimestamp": "2026-11-22T12:00:01.750000Z",
             },
         )
+
+    def test_admitted_user(self) -> None:
+        """The user is that of the front door; annotations name the policies and the user in the cluster."""
+        entry = PolicyEntry("alpha", ("a", "b"), 0, "kubernetes", 0.0, 1e12)
+        member = UserInfo("co:jane", ("dev", "ops"))
+        jane = Identity("jane", ("qa",), method="x509", key="x509:1", member=member, entry=entry)
+
+        def decided_later(request: Request) -> Relay:
+            request.identity = evolve(jane, member=None, entry=None)
+            request.audit("alpha")
+            assert request.entry is not None
+            request.identity = jane
+            request.entry.admitted(jane)
+            return Relay("alpha", b"/clusters/alpha")
+
+        def decided_before(request: Request) -> Relay:
+            request.identity = jane
+            request.audit("alpha")
+            return Relay("alpha", b"/clusters/alpha")
+
+        plain = {"cluster.kubesphere.io/name": "alpha", "cluster.kubesphere.io/credential": "x509:1"}
+        whole = {
+            **plain,
+            "cluster.kubesphere.io/access-policies": "a,b",
+            "cluster.kubesphere.io/member-user": "co:jane",
+            "cluster.kubesphere.io/member-groups": "dev,ops",
+        }
+        for router, first in ((decided_later, plain), (decided_before, whole)):
+            self.serve(router)
+            self.ask(PODS)
+            self.kit.pipe.deliver(ok())
+            events = self.lines.events()
+            self.assertEqual([event["user"]["username"] for event in events], ["jane"] * 2)
+            self.assertEqual([event["annotations"] for event in events], [first, whole])
+            self.assertIn(b"Impersonate-User: co:jane\r\nImpersonate-Group: dev", self.kit.pipe.taken())
+
+    def test_decision(self) -> None:
+        """The decision of modes and its reason have upstream's annotations, in the events after it."""
+
+        def decided(request: Request) -> Relay:
+            answer = self.relayed(request)
+            assert request.entry is not None
+            request.entry.decided("allow", 'RBAC: allowed by "x"')
+            return answer
+
+        self.serve(decided)
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        received, complete = (event["annotations"] for event in self.lines.events())
+        self.assertNotIn("authorization.k8s.io/decision", received)
+        self.assertEqual(complete["authorization.k8s.io/decision"], "allow")
+        self.assertEqual(complete["authorization.k8s.io/reason"], 'RBAC: allowed by "x"')
 
     def test_same_id(self) -> None:
         """The ID is sent to the API server after the user's own fields; each request has its own."""
@@ -303,16 +295,14 @@ class LegacyTests(AuditTestCase):
         self.assertEqual(
             asked,
             f'{STAMP} AUDIT: id="{identifier}" ip="192.0.2.7" method="GET" user="jane" '
-            r'groups="\"dev\",\"qa\"" as="<self>" asgroups="<lookup>" namespace="default" '
-            'uri="/clusters/alpha/api/v1/namespaces/default/pods" cluster="alpha"\n',
+            r'groups="\"dev\",\"qa\",\"system:authenticated\"" as="<self>" asgroups="<lookup>" '
+            'namespace="default" uri="/clusters/alpha/api/v1/namespaces/default/pods" cluster="alpha"\n',
         )
         self.assertEqual(answered, f'{STAMP} AUDIT: id="{identifier}" response="200"\n')
 
     def test_nothing(self) -> None:
         """Missing values are written as upstream writes them."""
-        self.kit.jane.groups = ()
         self.ask(b"/clusters/alpha/version")
-        self.assertIn(b' groups="<none>" ', self.lines[0])
         self.assertIn(b' namespace="<none>" ', self.lines[0])
 
     def test_user_gone(self) -> None:
@@ -381,7 +371,7 @@ class HostileTextTests(AuditTestCase):
         raw = self.hostile.encode()
         path = f"/clusters/alpha/api/v1/namespaces/{quote(self.hostile)}/pods/a%0d%0ab%1b%7f"
         for form in FORMATS:
-            self.audit = Audit(cast(AuditLog, self.lines), FORMATS[form](), self.clock.seconds)
+            self.audit = audit_to(self.lines, self.clock.seconds, form)
             self.serve(self.relayed)
             self.ask(path.encode(), b"User-Agent: x" + raw, b"Impersonate-User: " + raw)
             self.assertGreaterEqual(len(self.lines), 2)

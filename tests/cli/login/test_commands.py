@@ -1,0 +1,89 @@
+"""Tests of `tower.cli.login.commands`: an administrator's, and those of a machine without logins."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.cli import CommandTestCase
+from tower.cli.login import commands, login_file
+from tower.cli.login.identity_provider import ProviderTokens
+from tower.cli.login.login_file import LoginFile
+from tower.clusters.login.login_session import LoginSession
+
+
+class SessionCommandsTests(CommandTestCase):
+    """Sessions of two users."""
+
+    def setUp(self) -> None:
+        """Begin three sessions."""
+        super().setUp()
+        now = self.clock.seconds()
+        for user in ("jane", "jane", "joe"):
+            session = LoginSession(
+                "", user, ("dev",), "", (), "https://id", "f", user, "", now, now + 60, now, client="laptop"
+            )
+            adding = Deferred.fromCoroutine(self.records.login_sessions.add(session, ""))
+            self.successResultOf(adding)
+
+    def test_list(self) -> None:
+        """The list has all sessions, or those of a user."""
+        self.assertEqual(self.good("session", "list").count("laptop"), 3)
+        found = self.good("session", "list", "--user", "joe")
+        self.assertIn("joe", found)
+        self.assertNotIn("jane", found)
+        self.assertEqual(self.good("session", "list", "--user", "x"), "no login sessions\n")
+
+    def test_end(self) -> None:
+        """Sessions end by ID, or all of a user."""
+        (joe,) = [each for each in self.records.login_sessions.list() if each.user == "joe"]
+        self.assertEqual(self.good("session", "end", joe.id), f"login session {joe.id} ended\n")
+        self.assertIn("there is no login session", self.bad("session", "end", joe.id))
+        self.assertEqual(self.good("session", "end", "--user", "jane"), "ended 2 login sessions of jane\n")
+        self.assertIn("jane has no login session", self.bad("session", "end", "--user", "jane"))
+        for words in ((), ("s-1", "--user", "jane")):
+            self.assertIn("give the ID of a session", self.wrong("session", "end", *words))
+
+    def test_not_logged_in(self) -> None:
+        """Without a login, errors name the command to log in; that of the plugin names kubectl."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.patch(login_file, "folder_of", lambda: Path(folder.name) / "logins")
+        self.assertIn("run 'tower login https://HOST'", self.wrong("cluster", "list", state=False))
+        self.assertIn("run 'tower login https://HOST'", self.bad("logout", state=False))
+        self.assertIn("run 'tower login https://t'", self.bad("logout", "https://t", state=False))
+        self.assertIn("kubectl runs it", self.wrong("credential", "get", state=False))
+        self.assertIn("not the URL of a proxy", self.wrong("login", "http://t", state=False))
+
+
+class ConsentTests(SynchronousTestCase):
+    """A provider that gives a refresh token, or not."""
+
+    def logged_in(self, *, needed: bool, gives: bool = True) -> list[bool]:
+        """Log in twice; return for each visit of the browser whether it required consent."""
+        asked: list[bool] = []
+
+        def visit(*_: object, consent: bool) -> ProviderTokens:
+            asked.append(consent)
+            return ProviderTokens("i", "r" if consent and gives else "")
+
+        self.patch(commands, "by_browser", visit)
+        self.patch(commands, "_tell", lambda _: None)
+        files = LoginFile("https://t", Path(self.mktemp()) / "logins")
+        provider: Any = SimpleNamespace(url="https://id", needs_refresh_token=needed, has_devices=False)
+        options = Namespace(device=False, browser=True, callback_port=0)
+        for _ in range(2):
+            commands._tokens(files, provider, options)
+        return asked
+
+    def test_consent(self) -> None:
+        """A second visit requires it if the front door needs a refresh token; this is remembered."""
+        self.assertEqual(self.logged_in(needed=True), [False, True, True])
+        self.assertEqual(self.logged_in(needed=False), [False, False])
+        self.assertEqual(self.logged_in(needed=True, gives=False), [False, True, False, True])

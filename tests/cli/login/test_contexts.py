@@ -1,0 +1,162 @@
+"""Tests of `tower.cli.login.contexts`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.cli.client import CommandFailed
+from tower.cli.login.contexts import ATTEMPTS, PAUSE, WrittenContexts, write_contexts
+
+SERVER = "https://tower.example.org"
+PLUGIN = {"command": "tower", "args": ["credential", "get"]}
+
+
+def entries(name: str, server: str) -> dict[str, Any]:
+    """Return a kubeconfig with one context."""
+    return {
+        "clusters": [{"name": name, "cluster": {"server": server}}],
+        "users": [{"name": name, "user": {"token": "t"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "n"}}],
+    }
+
+
+class ContextsTests(SynchronousTestCase):
+    """A kubeconfig, new or of the user's."""
+
+    def setUp(self) -> None:
+        """Choose the file."""
+        self.path = Path(self.mktemp()) / ".kube" / "config"
+        self.slept: list[float] = []
+        self.while_waiting: Callable[[], object] = lambda: None
+
+    def write(self, *clusters: str, server: str = SERVER, ca: str = "PEM") -> WrittenContexts:
+        """Write the contexts."""
+        return write_contexts(str(self.path), server, ca, "jane", clusters, PLUGIN, self.sleep)
+
+    def sleep(self, pause: float) -> None:
+        """Let time pass; the other program ends if the test wants that."""
+        self.slept.append(pause)
+        self.while_waiting()
+
+    def test_lock_is_released(self) -> None:
+        """The contexts are written once another program has released its lock."""
+        self.put({})
+        lock = Path(f"{self.path}.lock")
+        lock.touch()
+        self.while_waiting = lock.unlink
+        self.assertEqual(self.write("alpha").names, ("tower/alpha",))
+        self.assertEqual(os.listdir(self.path.parent), ["config"])
+
+    def content(self) -> dict[str, Any]:
+        """Return the file's content."""
+        found: dict[str, Any] = yaml.safe_load(self.path.read_text())
+        return found
+
+    def names(self, section: str = "contexts") -> list[str]:
+        """Return the names of entries."""
+        return [each["name"] for each in self.content()[section]]
+
+    def put(self, content: dict[str, Any]) -> None:
+        """Write the user's own file."""
+        self.path.parent.mkdir(parents=True)
+        self.path.write_text(yaml.safe_dump(content))
+
+    def test_new(self) -> None:
+        """A new file has the contexts, and the first one is current."""
+        self.assertEqual(
+            self.write("alpha", "beta"), WrittenContexts(("tower/alpha", "tower/beta"), (), "tower/alpha")
+        )
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o600)
+        content = self.content()
+        cluster = {"server": f"{SERVER}/clusters/alpha", "certificate-authority-data": "UEVN"}
+        self.assertEqual(content["clusters"][0], {"name": "tower/alpha", "cluster": cluster})
+        own = {**PLUGIN, "args": ["credential", "get", "--cluster", "alpha"]}
+        self.assertEqual(content["users"][0], {"name": "tower/alpha", "user": {"exec": own}})
+        self.assertFalse(Path(f"{self.path}.lock").exists())
+
+    def test_kept(self) -> None:
+        """Foreign entries, unknown fields and the user's choices stay; clusters that are lost go."""
+        mine = {**entries("mine", "https://c"), "current-context": "mine", "extra": [1]}
+        self.put(mine)
+        self.write("alpha", "beta")
+        content = self.content()
+        content["contexts"][1]["context"]["namespace"] = "chosen"
+        self.path.write_text(yaml.safe_dump(content))
+        self.assertEqual(self.write("alpha"), WrittenContexts(("tower/alpha",), ("tower/beta",), "mine"))
+        content = self.content()
+        self.assertEqual(content["contexts"][1]["context"]["namespace"], "chosen")
+        self.assertEqual((content["extra"], content["contexts"][0]), ([1], mine["contexts"][0]))
+        for section in ("clusters", "users", "contexts"):
+            self.assertEqual(self.names(section), ["mine", "tower/alpha"])
+        self.assertEqual(self.write().removed, ("tower/alpha",))
+        for section in ("clusters", "users", "contexts"):
+            self.assertEqual(content[section][0], mine[section][0])
+
+    def test_issued_before(self) -> None:
+        """A context that 'tower kubeconfig --merge' made for the same cluster is replaced."""
+        self.put(entries("tower/alpha", f"{SERVER}/clusters/alpha"))
+        self.write("alpha")
+        content = self.content()
+        self.assertEqual(content["users"][0]["user"]["exec"]["command"], "tower")
+        self.assertEqual(content["contexts"][0]["context"]["namespace"], "n")
+
+    def test_second_tower(self) -> None:
+        """Contexts of a second Tower begin with its address, and stay so."""
+        other = "https://other.example:8443"
+        self.write("alpha")
+        self.assertEqual(self.write("alpha", server=other).names, ("other.example:8443/alpha",))
+        self.write(server=SERVER)
+        self.assertEqual(self.write("alpha", "beta", server=other).names[1], "other.example:8443/beta")
+        self.assertEqual(self.names(), ["other.example:8443/alpha", "other.example:8443/beta"])
+
+    def test_current_is_removed(self) -> None:
+        """If the current context goes, there is none."""
+        self.write("alpha")
+        self.assertEqual(self.write().current, "")
+        self.assertEqual(self.content()["current-context"], "")
+
+    def test_foreign_context(self) -> None:
+        """A context of another program with the same name is not changed."""
+        content = entries("other.example/alpha", "https://elsewhere")
+        content["contexts"] += entries("tower/x", "https://z")["contexts"]
+        self.put(content)
+        before = self.path.read_bytes()
+        error = self.assertRaises(CommandFailed, self.write, "alpha", server="https://other.example")
+        self.assertIn("which is not of https://other.example", str(error))
+        self.assertEqual(self.path.read_bytes(), before)
+
+    def test_bad_files(self) -> None:
+        """A file that is locked, or no kubeconfig, is unchanged."""
+        self.put({})
+        lock = Path(f"{self.path}.lock")
+        lock.touch()
+        self.assertIn("is locked by", str(self.assertRaises(CommandFailed, self.write, "alpha")))
+        self.assertEqual(self.slept, [PAUSE] * (ATTEMPTS - 1))
+        lock.unlink()
+        for text in ("- 1", "a: [", "clusters: 7"):
+            self.path.write_text(text)
+            self.assertRaises(CommandFailed, self.write, "alpha")
+            self.assertEqual(self.path.read_text(), text)
+        self.assertEqual(os.listdir(self.path.parent), ["config"])
+
+    def test_link_and_mode(self) -> None:
+        """A link to the file stays, and so does its mode."""
+        self.put({})
+        real = self.path.rename(self.path.with_name("real"))
+        real.chmod(0o640)
+        self.path.symlink_to(real)
+        self.write("alpha")
+        self.assertTrue(self.path.is_symlink())
+        self.assertEqual(stat.S_IMODE(real.stat().st_mode), 0o640)
+
+    def test_system_authorities(self) -> None:
+        """A proxy with a public certificate needs no CA in the file."""
+        self.write("alpha", ca="")
+        self.assertEqual(self.content()["clusters"][0]["cluster"], {"server": f"{SERVER}/clusters/alpha"})

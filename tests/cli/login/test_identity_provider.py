@@ -1,0 +1,209 @@
+"""Tests of `tower.cli.login.identity_provider` and `door`."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.certificates import authority
+from tower.cli.client import CommandFailed, UsageFailed
+from tower.cli.login import door, identity_provider
+from tower.cli.login.door import find_door, server_of
+from tower.cli.login.exchange import Reply, Unreachable, Untrusted
+from tower.cli.login.identity_provider import PKCE, IdentityProvider
+from tower.kube.kubeconfig import KubeAccess
+from tower.trust.pki import ca_hash
+
+URL = "https://id.example"
+DOCUMENT = {
+    "issuer": URL,
+    "authorization_endpoint": f"{URL}/auth?x=1",
+    "token_endpoint": f"{URL}/token",
+    "device_authorization_endpoint": f"{URL}/device",
+    "scopes_supported": ["openid", "email", "offline_access"],
+}
+
+
+class ProviderTests(SynchronousTestCase):
+    """A provider with answers of the test."""
+
+    def setUp(self) -> None:
+        """Make the provider."""
+        self.document: dict[str, Any] = dict(DOCUMENT)
+        self.replies: list[Reply] = []
+        self.forms: list[Any] = []
+        self.patch(identity_provider, "ask", self.ask)
+
+    def ask(self, _access: KubeAccess, method: str, url: str, *, form: Any = None) -> Reply:
+        """Answer a request."""
+        if url.endswith("openid-configuration"):
+            return Reply(200, self.document)
+        self.forms.append(form)
+        return self.replies.pop(0)
+
+    def provider(self) -> IdentityProvider:
+        """Return the provider."""
+        return IdentityProvider({"url": URL, "clientID": "cli"})
+
+    def test_address(self) -> None:
+        """The browser gets the challenge, and only scopes that the provider has."""
+        pkce = PKCE()
+        found = urlsplit(self.provider().address(pkce, "http://localhost:1/callback"))
+        query = {name: values[0] for name, values in parse_qs(found.query).items()}
+        digest = hashlib.sha256(pkce.verifier.encode()).digest()
+        self.assertEqual(query["code_challenge"], urlsafe_b64encode(digest).decode().rstrip("="))
+        self.assertEqual((query["code_challenge_method"], query["x"]), ("S256", "1"))
+        self.assertEqual(query["scope"], "openid email offline_access")
+        self.assertNotIn(pkce.verifier, found.query)
+        del self.document["scopes_supported"]
+        self.assertIn("groups", self.provider().scope)
+
+    def test_consent(self) -> None:
+        """Some providers give refresh tokens only if the user is asked again."""
+        pkce, query = PKCE(), "prompt=consent"
+        self.assertNotIn(query, self.provider().address(pkce, "http://localhost:1/callback"))
+        self.assertIn(query, self.provider().address(pkce, "http://localhost:1/callback", consent=True))
+        self.replies = [Reply(200, {"device_code": "d", "user_code": "u"})]
+        self.provider().begin_device(consent=True)
+        self.assertEqual(self.forms[0]["prompt"], "consent")
+
+    def test_secret(self) -> None:
+        """A secret of the client, which the front door publishes, is in all requests for tokens."""
+        provider = IdentityProvider({"url": URL, "clientID": "cli", "clientSecret": "public"})
+        self.replies = [Reply(200, {"device_code": "d", "user_code": "u"})]
+        provider.begin_device()
+        self.assertEqual(self.forms[0]["client_secret"], "public")
+        self.assertNotIn("public", provider.address(PKCE(), "http://localhost:1/callback"))
+
+    def test_code(self) -> None:
+        """The tokens must be of this login."""
+        pkce = PKCE()
+        token = jwt.encode({"nonce": pkce.nonce}, "k" * 32)
+        self.replies = [Reply(200, {"id_token": token, "refresh_token": "r"})]
+        tokens = self.provider().by_code(pkce, "http://localhost:1/callback", "c")
+        self.assertEqual((tokens.id_token, tokens.refresh_token), (token, "r"))
+        self.assertEqual(self.forms[0]["code_verifier"], pkce.verifier)
+        for reply, text in (
+            (Reply(200, {"id_token": jwt.encode({"nonce": "x"}, "k" * 32)}), "of another login"),
+            (Reply(200, {"access_token": "x"}), "without an ID token"),
+            (Reply(400, {"error": "invalid_client"}), "must make cli a public client"),
+        ):
+            self.replies = [reply]
+            error = self.assertRaises(CommandFailed, self.provider().by_code, pkce, "r", "c")
+            self.assertIn(text, str(error))
+
+    def test_device(self) -> None:
+        """The provider is asked until the user has entered the code, more slowly if it wants that."""
+        begun = {
+            "device_code": "d",
+            "user_code": "U",
+            "verification_uri": URL,
+            "interval": 2,
+            "expires_in": 60,
+        }
+        token = jwt.encode({}, "k" * 32)
+        self.replies = [
+            Reply(200, begun),
+            Reply(400, {"error": "authorization_pending"}),
+            Reply(400, {"error": "slow_down"}),
+            Reply(200, {"id_token": token}),
+        ]
+        provider, slept = self.provider(), list[float]()
+        device = provider.begin_device()
+        self.assertEqual((device.user_code, device.address), ("U", URL))
+        self.assertEqual(provider.by_device(device, slept.append).id_token, token)
+        self.assertEqual(slept, [2.0, 2.0, 7.0])
+        for error, text in (
+            ("access_denied", "was refused"),
+            ("expired_token", "in time"),
+            ("invalid_grant", "rejects"),
+        ):
+            self.replies = [Reply(400, {"error": error})]
+            failure = self.assertRaises(CommandFailed, provider.by_device, device, slept.append)
+            self.assertIn(text, str(failure))
+        self.replies = [Reply(400, {"error": "authorization_pending"})] * 30
+        self.assertIn(
+            "in time", str(self.assertRaises(CommandFailed, provider.by_device, device, slept.append))
+        )
+
+    def test_bad_documents(self) -> None:
+        """A document of another issuer, or without endpoints, is not used."""
+        self.document["token_endpoint"] = "http://id.example/token"
+        self.assertRaises(CommandFailed, self.provider().by_code, PKCE(), "r", "c")
+        self.document["issuer"] = "https://other"
+        self.assertIn("is not the discovery document", str(self.assertRaises(CommandFailed, self.provider)))
+
+
+class DoorTests(SynchronousTestCase):
+    """A front door whose CA is Tower's own."""
+
+    def setUp(self) -> None:
+        """Make the CA."""
+        self.pem = authority("own").pem.decode()
+        self.others = authority("other").pem.decode()
+        self.trusted = self.pem
+        self.published = self.pem
+        self.patch(door, "ask", self.ask)
+
+    def ask(self, access: KubeAccess, method: str, url: str, **_: object) -> Reply:
+        """Answer, if the client trusts the CA."""
+        if not access.insecure and (access.ca_data or b"").decode() != self.trusted:
+            raise Untrusted("the certificate cannot be verified")
+        return Reply(200, {"kind": "LoginConfiguration", "certificateAuthority": self.published})
+
+    def find(self, **given: Any) -> str:
+        """Return the CAs of the door that is found."""
+        arguments = {"ca_file": None, "ca_hash": None, "known": "", **given}
+        return find_door("https://t", **arguments)[0].ca_text
+
+    def test_trust(self) -> None:
+        """The CA comes from a file, a hash, or an earlier login."""
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write(self.pem)
+        self.assertEqual(self.find(ca_file=path), self.pem)
+        self.assertEqual(self.find(ca_hash=ca_hash(self.pem.encode())), self.pem)
+        self.assertEqual(self.find(known=self.pem), self.pem)
+        for given in ({}, {"known": self.others}, {"ca_hash": ca_hash(self.others.encode())}):
+            self.assertRaises(CommandFailed, self.find, **given)
+        self.assertIn("--ca-hash", str(self.assertRaises(CommandFailed, self.find)))
+        self.trusted = ""  # as a gateway that decrypts TLS, with a CA of the system
+        error = self.assertRaises(CommandFailed, self.find, known=self.pem)
+        self.assertIn("the CA of the earlier login did not issue it: give --cert", str(error))
+        self.assertRaises(UsageFailed, self.find, ca_hash="sha256:x")
+        self.assertRaises(CommandFailed, self.find, ca_file=path + "x")
+
+    def test_port(self) -> None:
+        """If port 443 does not answer, the error names the default of the proxy."""
+
+        def refused(*_: object, **__: object) -> Reply:
+            raise Unreachable("refused")
+
+        self.patch(door, "ask", refused)
+        error = self.assertRaises(Unreachable, self.find)
+        self.assertEqual(
+            str(error), "refused; this was port 443, and tower-proxy's default is https://t:8443"
+        )
+        error = self.assertRaises(Unreachable, find_door, "https://t:1", None, None, "")
+        self.assertEqual(str(error), "refused")
+
+    def test_load_balancer(self) -> None:
+        """A certificate that the system's CAs verify is not replaced by Tower's CA."""
+        self.trusted = ""
+        self.assertEqual(self.find(), "")
+
+    def test_names(self) -> None:
+        """The address is a URL, or a host."""
+        for text, server in (
+            ("tower.example.org", "https://tower.example.org"),
+            ("https://tower.example.org:443/", "https://tower.example.org"),
+            ("https://[::1]:8443", "https://[::1]:8443"),
+        ):
+            self.assertEqual(server_of(text), server)
+        for text in ("http://t", "https://", "https://t/clusters/alpha", "https://t:99999", "https://t?x"):
+            self.assertRaises(UsageFailed, server_of, text)

@@ -1,0 +1,140 @@
+"""Fields of impersonation, and questions for the own rights; the user jane has those of `RULES`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.differential.asks import Ask
+from tests.integration.differential.rows import Difference, Row, Table
+
+RBAC = "rbac.authorization.k8s.io"
+ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ACCOUNT = "system:serviceaccount:build:ci"
+BOB = "Impersonate-User: bob"
+
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def _may_be(plural: str, group: str = "", *names: str) -> dict[str, Any]:
+    named = {"resourceNames": list(names)} if names else {}
+    return {"verbs": ["impersonate"], "apiGroups": [group], "resources": [plural], **named}
+
+
+RULES = (
+    _may_be("users", "", "bob", "eve"),
+    _may_be("groups", "", "qa", "ops"),
+    _may_be("serviceaccounts", "", "ci"),
+    _may_be("uids", _AUTHENTICATION, "5"),
+    _may_be("userextras/scopes", _AUTHENTICATION),
+    {
+        "verbs": ["create", "update"],
+        "apiGroups": [RBAC],
+        "resources": ["clusterroles", "clusterrolebindings"],
+    },
+    {"verbs": ["get"], "apiGroups": [RBAC], "resources": ["roles"], "resourceNames": ["one"]},
+    {"verbs": ["get"], "nonResourceURLs": ["/metrics"]},
+)
+
+
+def _row(*fields: str, other: Difference | None = None) -> Row[Ask]:
+    name = ", ".join(f"`{each.rstrip()}`" for each in fields) or "no field"
+    return Row(name, Ask(user="jane", fields=fields), other)
+
+
+def _kept(why: str, theirs: str = "201") -> Difference:
+    return Difference(theirs, "4", why)
+
+
+_TWO = _kept("two values are ambiguous; kube-apiserver uses the first")
+_NEVER = "fields that look like a claim of an identity are never dropped silently"
+
+IMPERSONATION = Table(
+    "Impersonation",
+    [
+        _row(),
+        _row(BOB),
+        _row("impersonate-user: eve"),
+        _row("Impersonate-User: carl"),
+        _row("Impersonate-User: Bob"),
+        _row("Impersonate-User: <bob>"),
+        _row('Impersonate-User: "bob"'),
+        _row("Impersonate-User: b\u00f6b"),
+        _row("Impersonate-User: bob,eve"),
+        _row("Impersonate-User: jane"),
+        _row("Impersonate-User: bob%20x"),
+        _row(BOB, "Impersonate-Group: qa"),
+        _row(BOB, "Impersonate-Group: qa", "Impersonate-Group: ops"),
+        _row(BOB, "Impersonate-Group: qa", "Impersonate-Group: qa"),
+        _row(BOB, "Impersonate-Group: dev"),
+        _row(BOB, "Impersonate-Group: qa", "Impersonate-Group: dev"),
+        _row(BOB, "Impersonate-Group: qa,ops"),
+        _row(BOB, "Impersonate-Group: system:masters"),
+        _row(BOB, "Impersonate-Group: system:authenticated"),
+        _row(BOB, "Impersonate-Group: system:unauthenticated"),
+        _row("Impersonate-User: carl", "Impersonate-Group: dev"),
+        _row(BOB, "Impersonate-Uid: 5"),
+        _row(BOB, "Impersonate-Uid: 6"),
+        _row(BOB, "Impersonate-Uid: 6", "Impersonate-Group: dev"),
+        _row(BOB, "Impersonate-Extra-Scopes: a"),
+        _row(BOB, "Impersonate-Extra-scopes: a", "Impersonate-Extra-scopes: b"),
+        _row(BOB, "Impersonate-Extra-reason: a"),
+        _row(BOB, "Impersonate-Extra-Acme.org%2fTeam: a"),
+        _row(BOB, "Impersonate-Extra-reason: a", "Impersonate-Group: dev"),
+        _row(BOB, "Impersonate-Extra-scopes: a", "Impersonate-Uid: 6"),
+        _row(f"Impersonate-User: {ACCOUNT}"),
+        _row("Impersonate-User: system:serviceaccount:build:other"),
+        _row("Impersonate-User: system:serviceaccount:build"),
+        _row("Impersonate-User: system:serviceaccount:Build:ci"),
+        _row(f"Impersonate-User: {ACCOUNT}", "Impersonate-Group: qa"),
+        _row("Impersonate-User: system:admin"),
+        _row("Impersonate-User: system:anonymous"),
+        _row("Impersonate-User: system:node:a"),
+        _row("Impersonate-Group: qa"),
+        _row("Impersonate-Group: qa", "Impersonate-Group: ops"),
+        _row("Impersonate-Uid: 5"),
+        _row("Impersonate-Extra-scopes: a"),
+        _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
+        _row("Impersonate-User: ", other=_kept("an empty field is a claim of an identity, too")),
+        _row(BOB, "Impersonate-User: eve", other=_TWO),
+        _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
+        _row(BOB, "Impersonate-Foo: x", other=_kept(_NEVER)),
+        _row("Impersonate_User: bob", other=_kept("some servers read it as `Impersonate-User`")),
+        _row(BOB, "X-Remote-User: eve", other=_kept(_NEVER)),
+        _row("X-Remote-Group: system:masters", other=_kept(_NEVER)),
+        _row(BOB, "Impersonate-Extra-: a", other=_kept("the key of an extra field cannot be empty", "403")),
+    ],
+)
+
+
+def _asks(*fields: str, **spec: Any) -> Row[Ask]:
+    ((kind, given),) = spec.items()
+    words = [f"{key} {value}" for key, value in given.items()]
+    name = ", ".join([*words, *(f"`{each}`" for each in fields)])
+    return Row(
+        name, Ask(path=ACCESS, body={"spec": {f"{kind}Attributes": given}}, user="jane", fields=fields)
+    )
+
+
+def _object(verb: str, plural: str, **more: str) -> dict[str, str]:
+    return {"verb": verb, "group": RBAC, "resource": plural, **more}
+
+
+RIGHTS = Table(
+    "Reviews of the own rights",
+    [
+        _asks(resource=_object("create", "clusterroles")),
+        _asks(resource=_object("update", "clusterrolebindings", name="x")),
+        _asks(resource=_object("delete", "clusterroles", name="x")),
+        _asks(resource=_object("get", "roles", name="one", namespace="a")),
+        _asks(resource=_object("get", "roles", name="two", namespace="a")),
+        _asks(resource=_object("get", "roles", namespace="a")),
+        _asks(resource=_object("list", "rolebindings", namespace="b")),
+        _asks(nonResource={"verb": "get", "path": "/metrics"}),
+        _asks(nonResource={"verb": "get", "path": "/apis"}),
+        _asks(nonResource={"verb": "get", "path": "/debug"}),
+        _asks(resource={"verb": "impersonate", "resource": "users", "name": "bob"}),
+        _asks(resource={"verb": "impersonate", "resource": "users", "name": "carl"}),
+        _asks(BOB, resource=_object("create", "clusterroles")),
+        _asks(BOB, nonResource={"verb": "get", "path": "/api"}),
+    ],
+)

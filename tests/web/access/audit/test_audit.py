@@ -1,0 +1,331 @@
+"""Tests of `tower.web.access.audit.audit`: levels, stages, bodies, sizes and modes, through a gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.fakes.audited_gateway import PODS, SWITCHED, UPGRADE, AuditTestCase
+from tests.fakes.audits import Lines, audit_to, policy_of
+from tests.fakes.gateway import get, ok
+from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.body_record import LIMIT
+from tower.web.access.audit.destinations import BLOCKING, STRICT, Destination
+from tower.web.gateway.request import Request
+from tower.web.outcome import Relay, Response
+
+POD = b'{"kind":"Pod","metadata":{"name":"p","uid":"u","managedFields":[]}}'
+TYPE = b"Content-Type: application/json"
+STATUS = (
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \\"p\\" not found",'
+    b'"reason":"NotFound","details":{"name":"p"},"code":404}'
+)
+
+
+def body_fields(body: bytes) -> tuple[bytes, ...]:
+    """Return the fields of a request with *body*."""
+    return (TYPE, b"Content-Length: %d" % len(body))
+
+
+def answer(body: bytes, code: bytes = b"200 OK") -> bytes:
+    """Return an answer of the member."""
+    return b"HTTP/1.1 %b\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (code, TYPE, len(body), body)
+
+
+class PolicyTestCase(AuditTestCase):
+    """Base of the tests with a policy."""
+
+    def use(self, rules: str) -> None:
+        """Use a policy."""
+        self.audit.use(policy_of(rules))
+
+    def level(self, level: str, more: str = "") -> None:
+        """Record all requests at a level."""
+        self.use(f"rules: [{{level: {level}{more}}}]")
+
+    def last(self) -> dict[str, Any]:
+        """Return the last event."""
+        return self.lines.events()[-1]
+
+
+class LevelTests(PolicyTestCase):
+    """Levels and stages."""
+
+    def test_none(self) -> None:
+        """A request at level None costs nothing: it has no entry, no event, and no ID is made for it."""
+        self.level("None")
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        self.assertEqual(self.lines, [])
+        self.assertNotIn(b"Audit-Id", self.kit.pipe.taken())
+        self.assertEqual((self.audit.levels["None"], self.audit.events), (1, 0))
+
+    def test_stages(self) -> None:
+        """Omitted stages have no event."""
+        self.level("Metadata", ", omitStages: [RequestReceived, ResponseStarted]")
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        self.ask(PODS + b"?watch=1")
+        self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.user.lose()
+        self.assertEqual(self.lines.stages(), [("ResponseComplete", 200)] * 2)
+        self.level("Metadata", ", omitStages: [ResponseComplete]")
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        self.assertEqual(self.lines.stages(), [("RequestReceived", None)])
+
+    def test_groups(self) -> None:
+        """Rules see the group of all authenticated users, and the path below the cluster's prefix."""
+        self.use(
+            "rules: [{level: Metadata, userGroups: ['system:authenticated'], nonResourceURLs: [/version]}]"
+        )
+        self.ask(b"/clusters/alpha/version")
+        self.assertEqual(len(self.lines.events()), 1)
+        self.ask(b"/clusters/alpha/versions")
+        self.assertEqual(self.lines, [])
+
+    def test_upgrade(self) -> None:
+        """The end of a stream has the number of bytes in both directions."""
+        self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        self.kit.pipe.deliver(SWITCHED)
+        self.user.deliver(b"x" * 1000)
+        self.lines.clear()
+        self.user.lose()
+        (event,) = self.lines.events()
+        self.assertEqual(event["stage"], "ResponseComplete")
+        for key in ("bytes-received", "bytes-sent"):
+            self.assertRegex(event["annotations"][f"cluster.kubesphere.io/{key}"], r"\A\d+\Z")
+
+    def test_member_error(self) -> None:
+        """The Status of a member's error is in the event at any level, whole or in pieces; others are not."""
+        self.ask(PODS + b"/p")
+        self.kit.pipe.deliver(answer(STATUS, b"404 Not Found"))
+        self.assertEqual(
+            self.last()["responseStatus"],
+            {
+                "metadata": {},
+                "status": "Failure",
+                "message": 'pods "p" not found',
+                "reason": "NotFound",
+                "details": {"name": "p"},
+                "code": 404,
+            },
+        )
+        for odd in (b"{", b"[]", b'{"kind":"Pod"}', b"[" * 5000):
+            self.ask(PODS + b"/p")
+            self.kit.pipe.deliver(answer(odd, b"500 Error"))
+            self.assertEqual(self.last()["responseStatus"], {"metadata": {}, "code": 500})
+
+
+class BodyTests(PolicyTestCase):
+    """Bodies."""
+
+    def create(self, body: bytes = POD, *, pieces: int = 1, target: bytes = PODS) -> None:
+        """Send a request with a body, in pieces."""
+        request = get(target, *body_fields(body), method=b"POST")
+        self.user = self.kit.connect()
+        if pieces == 1:
+            self.user.deliver(request + body)
+            return
+        self.user.deliver(request)
+        size = -(-len(body) // pieces)
+        for start in range(0, len(body), size):
+            self.user.deliver(body[start : start + size])
+
+    def test_request(self) -> None:
+        """At level Request the last event has the request's body, and its object's name and UID."""
+        self.level("Request")
+        for pieces in (1, 2, 5):
+            self.create(pieces=pieces)
+            self.kit.pipe.deliver(answer(b'{"kind":"Pod"}', b"201 Created"))
+            first, last = self.lines.events()
+            self.assertNotIn("requestObject", first)
+            self.assertEqual(last["requestObject"], json.loads(POD))
+            self.assertNotIn("responseObject", last)
+            self.assertEqual((last["objectRef"]["name"], last["objectRef"]["uid"]), ("p", "u"))
+            self.assertNotIn("name", first["objectRef"])
+            self.assertEqual(last["level"], "Request")
+
+    def test_answer(self) -> None:
+        """At level RequestResponse it also has the answer's body, in pieces and chunks, too."""
+        self.level("RequestResponse", ", omitManagedFields: true")
+        for data in (
+            [answer(POD)],
+            [answer(POD)[:40], answer(POD)[40:-10], answer(POD)[-10:]],
+            [
+                b"HTTP/1.1 200 OK\r\n%b\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n%b\r\n" % (TYPE, POD[:16]),
+                b"%x\r\n%b\r\n0\r\n\r\n" % (len(POD) - 16, POD[16:]),
+            ],
+        ):
+            self.create()
+            for each in data:
+                self.kit.pipe.deliver(each)
+            event = self.last()
+            self.assertEqual(event["responseObject"], {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}})
+            self.assertEqual(event["requestObject"], event["responseObject"])
+        self.assertEqual(self.audit.memory.lent, 0)
+
+    def test_bounded(self) -> None:
+        """A body that is too long is left out, with its size; so are all if there is no memory."""
+        self.level("RequestResponse")
+        long = b'"%b"' % (b"x" * LIMIT)
+        self.create(long, pieces=4)
+        self.kit.pipe.deliver(answer(b"{}"))
+        event = self.last()
+        self.assertNotIn("requestObject", event)
+        self.assertEqual(
+            event["annotations"]["cluster.kubesphere.io/request-body"], f"omitted: {len(long)} B"
+        )
+        self.assertEqual(event["responseObject"], {})
+        self.audit.memory.borrow(self.audit.memory.capacity)
+        self.create()
+        self.kit.pipe.deliver(answer(b"{}"))
+        self.assertEqual({"requestObject", "responseObject"} & set(self.last()), set())
+        self.assertEqual(self.audit.memory.lent, self.audit.memory.capacity)
+
+    def test_aborted(self) -> None:
+        """The memory is given back if the client disconnects."""
+        self.level("RequestResponse")
+        self.create()
+        self.assertGreater(self.audit.memory.lent, 0)
+        self.user.lose()
+        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.last()["requestObject"], json.loads(POD))
+
+    def test_secrets(self) -> None:
+        """A general rule does not record Secrets, and an event shows that; a rule that names them does."""
+        secrets = b"/clusters/alpha/api/v1/namespaces/default/secrets"
+        self.level("RequestResponse")
+        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
+        self.kit.pipe.deliver(answer(b'{"data":{"k":"c2VjcmV0"}}'))
+        self.assertNotIn(b"c2VjcmV0", b"".join(self.lines))
+        event = self.last()
+        for which in ("request", "response"):
+            self.assertEqual(event["annotations"][f"cluster.kubesphere.io/{which}-body"], "withheld: secrets")
+        self.use("rules: [{level: RequestResponse, resources: [{group: '', resources: [secrets]}]}]")
+        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
+        self.kit.pipe.deliver(answer(b"{}"))
+        self.assertEqual(self.last()["requestObject"], {"data": {"k": "c2VjcmV0"}})
+
+    def test_own_answers(self) -> None:
+        """Bodies of Tower's own API are recorded, too; its errors as a Status."""
+        self.level("RequestResponse")
+
+        def own(request: Request) -> Any:
+            request.identity = self.kit.jane
+            request.audit("")
+            if request.method == b"GET":
+                raise RuntimeError
+            return request.body().addCallback(lambda _: Response(201, b'{"made":1}'))
+
+        self.serve(own)
+        self.create(b'{"asked":1}', target=b"/apis/cluster.kubesphere.io/v1alpha1/accesspolicies")
+        event = self.last()
+        self.assertEqual((event["requestObject"], event["responseObject"]), ({"asked": 1}, {"made": 1}))
+        self.ask(b"/apis/cluster.kubesphere.io/v1alpha1/accesspolicies")
+        self.flushLoggedErrors(RuntimeError)
+        status = self.last()["responseObject"]
+        self.assertEqual((status["kind"], status["code"]), ("Status", 500))
+        self.assertEqual(self.audit.memory.lent, 0)
+
+    def test_truncated(self) -> None:
+        """An event that is too large loses its bodies, or is dropped and counted."""
+        self.audit = audit_to(self.lines, self.clock.seconds, limit=1000)
+        self.serve(self.relayed)
+        self.level("Request")
+        self.create(b'"%b"' % (b"x" * 1000))
+        self.create(b'["%b"]' % (b"x" * 1000))
+        self.kit.pipe.deliver(answer(b"{}"))
+        event = self.last()
+        self.assertNotIn("requestObject", event)
+        self.assertEqual(event["annotations"]["audit.k8s.io/truncated"], "true")
+        self.ask(PODS + b"?x=" + b"x" * 1000)
+        self.assertEqual((self.lines, self.audit.destinations[0].oversized), ([], 1))
+
+
+class ModeTests(PolicyTestCase):
+    """Requests that wait for the log."""
+
+    def setUp(self) -> None:
+        """Let the test decide when lines are stored."""
+        super().setUp()
+        self.mode(BLOCKING)
+
+    def mode(self, mode: str) -> None:
+        """Use a mode."""
+        self.audit = audit_to(self.lines, self.clock.seconds, mode=mode)
+        self.serve(self.waiting)
+
+    def waiting(self, request: Request) -> Any:
+        """Relay a request of jane to alpha after the log."""
+        request.identity = self.kit.jane
+        waiting = request.audit("alpha")
+        relay = Relay("alpha", b"/clusters/alpha")
+        return relay if waiting is None else waiting.addCallback(lambda _: relay)
+
+    def sent(self) -> bytes:
+        """Return the new bytes for the cluster."""
+        return b"".join(pipe.taken() for pipe in self.kit.tunnel.pipes)
+
+    def result(self) -> Deferred[bool]:
+        """Let the next flush wait."""
+        done: Deferred[bool] = Deferred()
+        self.lines.results.append(done)
+        return done
+
+    def test_blocking(self) -> None:
+        """A request is sent after its event was stored, or that has failed."""
+        for is_stored in (True, False):
+            done = self.result()
+            self.sent()
+            self.ask(PODS)
+            self.assertEqual(self.sent(), b"")
+            done.callback(is_stored)
+            self.assertIn(b"GET /api/v1/namespaces/default/pods", self.sent())
+        self.assertEqual(self.audit.rejected, 0)
+
+    def test_strict(self) -> None:
+        """In the mode blocking-strict it fails if the event is not stored."""
+        self.mode(STRICT)
+        done = self.result()
+        self.ask(PODS)
+        stored = False
+        done.callback(stored)
+        answered = self.user.taken()
+        self.assertIn(b" 500 ", answered)
+        self.assertIn(b"failed to store audit event", answered)
+        self.assertEqual((self.sent(), self.audit.rejected), (b"", 1))
+        self.ask(PODS)
+        self.assertIn(b"GET ", self.sent())
+
+    def test_omitted(self) -> None:
+        """Without an event at the begin there is nothing to wait for."""
+        self.result()
+        self.level("Metadata", ", omitStages: [RequestReceived]")
+        self.ask(PODS)
+        self.assertIn(b"GET ", self.sent())
+
+    def test_client_gone(self) -> None:
+        """A client that disconnects meanwhile does no harm."""
+        done = self.result()
+        self.ask(PODS)
+        self.user.lose()
+        stored = True
+        done.callback(stored)
+        self.assertEqual(self.sent(), b"")
+        self.assertEqual(self.lines.stages()[-1][0], "ResponseComplete")
+
+    def test_two_destinations(self) -> None:
+        """Each destination has its own form and mode; events are counted once."""
+        legacy = Lines()
+        self.audit = Audit(
+            [Destination("log", legacy, "legacy"), Destination("webhook", self.lines, mode=STRICT)],
+            self.clock.seconds,
+        )
+        self.serve(self.waiting)
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        self.assertEqual((len(legacy), len(self.lines), self.audit.events), (2, 2, 2))
+        self.assertIn(b" AUDIT: id=", legacy[0])

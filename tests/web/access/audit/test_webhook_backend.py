@@ -1,0 +1,206 @@
+"""Tests of `tower.web.access.audit.webhook_backend`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.kube.client import APIError
+from tower.web.access.audit.formats import EVENT_HEAD
+from tower.web.access.audit.webhook_backend import (
+    ATTEMPTS,
+    FACTOR,
+    LONGEST_DELAY,
+    PARALLEL,
+    STOP_TIMEOUT,
+    WAIT_LIMIT,
+    BatchSettings,
+    WebhookBackend,
+)
+
+
+def event(number: int = 1) -> bytes:
+    """Return an event."""
+    return f'{EVENT_HEAD}"auditID":"{number}"}}\n'.encode()
+
+
+class FakeEventWebhook:
+    """A webhook whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Deferred[None], list[str]]] = []
+        self.closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Leave it to the test."""
+        value = json.loads(data)
+        assert (value["kind"], value["apiVersion"]) == ("EventList", "audit.k8s.io/v1")
+        done: Deferred[None] = Deferred()
+        self.asked.append((done, [each["auditID"] for each in value["items"]]))
+        await done
+
+    def close(self) -> None:
+        """Close."""
+        self.closed = True
+
+    def answer(self, code: int = 200, retry_after: float = 0) -> list[str]:
+        """Answer the oldest request; return its events."""
+        done, found = self.asked.pop(0)
+        if code == 200:
+            done.callback(None)
+        else:
+            done.errback(APIError("POST", "hook", code, "no", retry_after=retry_after))
+        return found
+
+
+class WebhookBackendTests(SynchronousTestCase):
+    """Tests of `WebhookBackend`."""
+
+    def setUp(self) -> None:
+        """Make a backend with small batches."""
+        self.clock, self.hook = Clock(), FakeEventWebhook()
+        self.make(buffer_size=10, max_size=3, max_wait=30.0, burst=100)
+
+    def make(self, **settings: Any) -> None:
+        """Make a backend."""
+        self.backend = WebhookBackend(self.clock, self.hook, BatchSettings(**settings), lambda: 0.0)
+
+    def put(self, *numbers: int) -> None:
+        """Put events."""
+        for each in numbers:
+            self.backend.put(event(each))
+
+    def test_batches(self) -> None:
+        """A full batch is posted at once, and another one after the longest wait."""
+        self.put(1, 2)
+        self.clock.advance(29)
+        self.assertEqual(self.hook.asked, [])
+        self.clock.advance(1)
+        self.assertEqual(self.hook.answer(), ["1", "2"])
+        self.put(3, 4, 5)
+        self.clock.advance(0)
+        self.assertEqual(self.hook.answer(), ["3", "4", "5"])
+        self.assertEqual((self.backend.waiting, self.backend._size, self.backend.lost), (0, 0, 0))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_bounded(self) -> None:
+        """While a webhook hangs, few batches are posted, few events wait, and the others are counted."""
+        with capturedLogs() as logged:
+            for number in range(20):
+                self.put(number)
+                self.clock.advance(0)
+        self.assertEqual((len(self.hook.asked), self.backend.waiting, self.backend.lost), (3, 10, 10))
+        texts = [formatEvent(each) for each in logged]
+        self.assertEqual(texts, ["audit webhook: events lost so far: 1; it is too slow, or rejects them"])
+        self.make(buffer_size=100, max_size=1)
+        self.hook.asked.clear()
+        self.put(*range(50))
+        self.clock.advance(0)
+        self.assertEqual(len(self.hook.asked), PARALLEL)
+
+    def test_large(self) -> None:
+        """A batch has at most so many bytes."""
+        self.make(max_bytes=2 * len(event()))
+        self.put(1, 2, 3)
+        self.clock.advance(30)
+        self.assertEqual([self.hook.answer(), self.hook.answer()], [["1", "2"], ["3"]])
+
+    def test_throttle(self) -> None:
+        """Batches are limited: some at once, then a number in a second."""
+        self.make(max_size=1, qps=2.0, burst=2)
+        self.put(1, 2, 3, 4)
+        self.clock.advance(0)
+        self.assertEqual([self.hook.answer() for _ in range(2)], [["1"], ["2"]])
+        self.assertEqual(self.hook.asked, [])
+        self.clock.advance(0.5)
+        self.assertEqual(self.hook.answer(), ["3"])
+        self.clock.advance(0.5)
+        self.assertEqual(self.hook.answer(), ["4"])
+
+    def test_failing(self) -> None:
+        """A batch that fails for a time is posted again, ever more rarely, until it is stored."""
+        with capturedLogs() as logged:
+            self.put(1, 2, 3)
+            self.clock.advance(0)
+            delay = 10.0
+            for _ in range(10):
+                self.assertEqual(self.hook.answer(503), ["1", "2", "3"])
+                self.clock.advance(min(delay, LONGEST_DELAY) - 0.1)
+                self.assertEqual(self.hook.asked, [])
+                self.clock.advance(0.1)
+                delay *= FACTOR
+            self.hook.answer()
+        self.assertEqual((self.backend.waiting, self.backend.lost), (0, 0))
+        texts = [formatEvent(each) or "" for each in logged]
+        self.assertEqual(len(texts), 2)
+        self.assertIn("the audit webhook failed: POST hook: answered 503: no; up to 10 events", texts[0])
+        self.assertIn("answers again", texts[1])
+
+    def test_rejected(self) -> None:
+        """A batch that the webhook rejects is dropped after a few attempts, and counted."""
+        self.put(1, 2, 3)
+        self.clock.advance(0)
+        for number in range(ATTEMPTS):
+            self.hook.answer(400)
+            self.clock.advance(LONGEST_DELAY * (number < ATTEMPTS - 1))
+        self.assertEqual((self.hook.asked, self.backend.waiting, self.backend.lost), ([], 0, 3))
+
+    def test_retry_after(self) -> None:
+        """A webhook can request a longer delay, within limits."""
+        self.put(1, 2, 3)
+        self.clock.advance(0)
+        self.hook.answer(429, retry_after=30)
+        self.clock.advance(29)
+        self.assertEqual(self.hook.asked, [])
+        self.clock.advance(1)
+        self.hook.answer(429, retry_after=1e9)
+        self.clock.advance(LONGEST_DELAY)
+        self.assertEqual(len(self.hook.asked), 1)
+
+    def test_flush(self) -> None:
+        """A request that waits learns whether its event was stored; while it fails, at once."""
+        self.make(max_wait=0.0)
+        self.put(1)
+        first = self.backend.flush()
+        self.clock.advance(0)
+        self.put(2)
+        second = self.backend.flush()
+        self.clock.advance(0)
+        self.hook.answer()
+        self.assertTrue(self.successResultOf(first))
+        self.assertNoResult(second)
+        self.hook.answer(500)
+        self.assertFalse(self.successResultOf(second))
+        self.put(3)
+        self.assertFalse(self.successResultOf(self.backend.flush()))
+        self.clock.advance(LONGEST_DELAY)
+        self.hook.answer()
+        self.hook.answer()
+        self.put(4)
+        fourth = self.backend.flush()
+        self.clock.advance(WAIT_LIMIT)
+        self.assertFalse(self.successResultOf(fourth))
+
+    def test_stop(self) -> None:
+        """A stop posts what is queued; it waits for a limited time, and counts the rest."""
+        self.put(1)
+        stopped = Deferred.fromCoroutine(self.backend.stop())
+        self.assertEqual(self.hook.answer(), ["1"])
+        self.clock.pump([0.1] * 2)
+        self.successResultOf(stopped)
+        self.assertTrue(self.hook.closed)
+        self.assertEqual((self.backend.lost, self.clock.getDelayedCalls()), (0, []))
+        self.make(max_size=3)
+        self.put(1, 2, 3, 4)
+        with capturedLogs() as logged:
+            stopped = Deferred.fromCoroutine(self.backend.stop())
+            self.clock.pump([0.1] * int(STOP_TIMEOUT * 10 + 2))
+        self.successResultOf(stopped)
+        self.assertIn("the last 4 events are lost", formatEvent(logged[0]) or "")
+        self.put(5)
+        self.assertEqual((self.backend.lost, self.clock.getDelayedCalls()), (5, []))

@@ -1,0 +1,180 @@
+"""Tests of `tower.web.login.login_pages`, `session_requests` and `entered_clusters`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, fail
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.certificates import authority
+from tests.fakes.id_tokens import CLIENT, DOCUMENT, ISSUER, KEYS, URL
+from tests.fakes.logins import LoginKit
+from tests.fakes.policies import spec_of
+from tests.fakes.requests import FakeFields, FakeRequest
+from tower.errors import TowerError
+from tower.kube.status import StatusError, refusal_of
+from tower.trust.session_tokens import public_text
+from tower.web.access.audit.changes import AUTHOR
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
+from tower.web.login.login_settings import LoginSettings
+from tower.web.outcome import Response
+
+JSON = {b"content-type": b"application/json"}
+
+
+class LoginPagesTests(SynchronousTestCase):
+    """The pages with one issuer and two clusters."""
+
+    def setUp(self) -> None:
+        """Add the clusters."""
+        self.kit = LoginKit(self)
+        for name in ("alpha", "beta", "gamma"):
+            self.successResultOf(self.kit.clusters.add(name))
+        self.kit.policies.put("dev", spec_of("dev", "alpha", "beta", access="edit"))
+
+    def ask(self, method: str, path: str, token: bytes, body: Any = None) -> Any:
+        """Return the object of an answer, or the error as a Status."""
+        content = b"{}" if body is None else json.dumps(body).encode()
+        fields: Any = FakeFields(token, lines=JSON)
+        request: Any = FakeRequest(path.encode(), method.encode(), fields, raw=content)
+        try:
+            presented = Presented(None, token)
+            request.identity = self.kit.method.authenticate(presented) or self.kit.oidc.authenticate(
+                presented
+            )
+            answer = self.kit.pages(request)
+        except TowerError as e:
+            return refusal_of(e)
+        if isinstance(answer, Deferred):
+            found: list[Any] = []
+            answer.addBoth(found.append)
+            answer = found[0]
+            if not isinstance(answer, Response):
+                return refusal_of(answer.value)
+        assert isinstance(answer, Response)
+        self.assertIn((b"Cache-Control", b"no-store"), answer.headers)
+        return json.loads(answer.body)
+
+    def begin(self, token: bytes | None = None, **body: Any) -> Any:
+        """Begin a session."""
+        given = {"publicKey": public_text(self.kit.key), "refreshToken": "refresh-1", **body}
+        return self.ask("POST", "/login/sessions", token or self.kit.id_token(groups=["dev"]), given)
+
+    def refused(self, code: int, text: str, answer: Any) -> None:
+        """Check an error."""
+        assert isinstance(answer, StatusError), answer
+        self.assertEqual(answer.code, code, answer)
+        self.assertIn(text, str(answer))
+
+    def test_discovery(self) -> None:
+        """Clients learn the issuers of users and of workloads, and CAs, without secrets."""
+        path = Path(self.mktemp())
+        pem = authority().pem
+        path.write_bytes(b"text\n" + pem)
+        other = evolve(ISSUER, url="https://ci.example")
+        self.kit.oidc.use((evolve(ISSUER, ca_file=str(path)), other))
+        request: Any = FakeRequest(b"/.well-known/tower-login")
+        answer = json.loads(self.kit.pages.discovery(request).body)
+        shown = {"url": URL, "clientID": CLIENT, "refreshToken": True, "certificateAuthority": pem.decode()}
+        self.assertEqual(answer["issuers"], [shown])
+        self.assertEqual(answer["tokenIssuers"], [{"url": "https://ci.example", "audiences": [CLIENT]}])
+        self.assertEqual(answer["certificateAuthority"], "CA")
+        path.unlink()
+        self.assertNotIn(
+            "certificateAuthority", json.loads(self.kit.pages.discovery(request).body)["issuers"][0]
+        )
+        request.method = b"POST"
+        self.assertRaises(StatusError, self.kit.pages.discovery, request)
+
+    def test_audit_that_fails(self) -> None:
+        """No session begins or ends without its event, if the audit log must have it."""
+        session = self.kit.begun()
+        self.patch(FakeRequest, "audit", lambda *_: fail(StatusError(500, "not stored")))
+        self.refused(500, "not stored", self.begin())
+        self.refused(500, "not stored", self.ask("DELETE", "/login/session", self.kit.token(session)))
+        self.assertEqual(self.kit.sessions.list(), [session])
+
+    def test_session(self) -> None:
+        """A session begins with an ID token, is shown to its user, and ends with a logout."""
+        authors: list[Any] = []
+        self.kit.store.observe = lambda _: authors.append(AUTHOR.get())
+        shown = self.begin(client="jane@laptop")
+        self.assertEqual((shown["user"], shown["groups"], shown["confirmed"]), ("jane", ["dev"], True))
+        self.assertEqual([each["name"] for each in shown["clusters"]], ["alpha", "beta"])
+        (session,) = self.kit.sessions.list()
+        token = self.kit.token(session)
+        self.assertEqual(self.ask("GET", "/login/session", token)["id"], session.id)
+        items = self.ask("GET", "/login/clusters", token)["items"]
+        self.assertEqual(
+            items[0],
+            {"name": "alpha", "available": "Unknown", "access": ["edit"], "policies": ["dev"], "open": True},
+        )
+        self.assertEqual(self.ask("DELETE", "/login/session", token)["status"], "Success")
+        self.assertEqual(self.kit.sessions.list(), [])
+        self.assertEqual([each.identity.user for each in authors], ["jane", "jane"])
+        self.assertEqual(self.kit.requests.revoked, ["refresh-1"])
+        self.refused(401, "has ended", self.ask("GET", "/login/session", token))
+
+    def test_bad_requests(self) -> None:
+        """Bad objects, credentials and paths are rejected with the cure."""
+        self.refused(422, "publicKey: must be an Ed25519", self.begin(publicKey="x"))
+        self.refused(422, "refreshToken: must be", self.begin(refreshToken="x" * 17000))
+        self.refused(422, "client: must be", self.begin(client="a\nb"))
+        self.refused(422, "admin: unknown", self.begin(admin=True))
+        session = self.kit.begun(groups=["dev"])
+        token = self.kit.token(session)
+        self.refused(403, "begins with an ID token", self.begin(token))
+        self.refused(404, "has no login session", self.ask("GET", "/login/session", self.kit.id_token()))
+        self.refused(405, "not supported", self.ask("PUT", "/login/session", token))
+        self.refused(404, "no such page", self.ask("GET", "/login/x", token))
+
+    def test_refresh_token_required(self) -> None:
+        """A provider that has refresh tokens must give one; else the ID token must be fresh."""
+        self.refused(403, "has refresh tokens, and gave none", self.begin(refreshToken=""))
+        kit = self.kit = LoginKit(self)
+        kit.agent.answers[DOCUMENT] = {"issuer": URL, "jwks_uri": KEYS}
+        kit.clock.advance(601)
+        self.assertFalse(self.begin(refreshToken="")["confirmed"])
+        old = kit.id_token()
+        kit.clock.advance(599)
+        self.assertIn("id", self.begin(old, refreshToken=""))
+        kit = self.kit = LoginKit(self, LoginSettings({URL: CLIENT}, requires_refresh=False))
+        stale = kit.id_token(exp=int(kit.clock.seconds()) + 86400, iat=int(kit.clock.seconds()) - 3600)
+        self.refused(403, "60 minutes old", self.begin(stale, refreshToken=""))
+        self.assertTrue(kit.confirmer.is_overdue(kit.sessions.find(self.begin(stale)["id"])))  # type: ignore[arg-type]
+
+    def test_workload(self) -> None:
+        """A workload's token becomes a short session, if a policy admits the user."""
+        kit = self.kit = LoginKit(self, LoginSettings({}, workload_ttl=600.0))
+        self.successResultOf(kit.clusters.add("alpha"))
+        self.refused(403, "no access policy admits jane to a cluster", self.begin(refreshToken=""))
+        kit.policies.put("ci", spec_of("dev"))
+        shown = self.begin(refreshToken="ignored")
+        self.assertFalse(shown["confirmed"])
+        (session,) = kit.sessions.list()
+        self.assertEqual(session.expires, kit.clock.seconds() + 600)
+
+    def test_clusters(self) -> None:
+        """A user sees only clusters of own policies; closed time windows are shown."""
+        window = {"from": "00:00", "to": "00:01", "timeZone": "UTC"}
+        self.kit.policies.put("night", spec_of("ops", "gamma", timeWindow=window))
+        self.kit.policies.put("reserved", spec_of("ops", "alpha", names={"groups": ["x"]}))
+        token = self.kit.id_token(groups=["ops"])
+        found = self.ask("GET", "/login/clusters", token)["items"]
+        self.assertEqual(
+            [(each["name"], each["open"]) for each in found], [("alpha", True), ("gamma", False)]
+        )
+        self.assertEqual(self.ask("GET", "/login/clusters", self.kit.id_token(groups=["none"]))["items"], [])
+
+    def test_clusters_of_a_kubeconfig(self) -> None:
+        """The user of a kubeconfig of Tower's has its one cluster."""
+        credential: Any = type("Credential", (), {"cluster": "beta", "id": "c-1", "kind": "token"})()
+        request: Any = FakeRequest(b"/login/clusters", identity=Identity("jane", (), credential))
+        answer: Any = self.kit.pages(request)
+        items = json.loads(answer.body)["items"]
+        self.assertEqual([each["name"] for each in items], ["beta"])
