@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.rows import (
+    CREDENTIAL,
     FORWARD,
     FORWARD_TLS,
     IDLE_2,
@@ -24,6 +25,15 @@ from benchmarks.works import Numbers
 
 _BOTH = ("down", "up")
 _KUBE = ("kube-version", "kube-object")
+_DOORS = (
+    "door-x509",
+    "door-oidc",
+    "door-policies",
+    "door-rules",
+    "door-rules-x509",
+    "door-audit",
+    "door-audit-x509",
+)
 
 #: All samples of a row, by column label, in the order of the rounds.
 Samples = Mapping[str, list[Numbers]]
@@ -147,6 +157,8 @@ CLAIMS = (
     Claim("oldproxy-32", "oldproxy-32", OLD_AGENT, 1, 1.2),
     *(Claim(f"oldproxy-{way}", f"oldproxy-{way}", OLD_AGENT, 1, 1.2) for way in _BOTH),
     *_nodes(),
+    *(Claim(row, row, CREDENTIAL, 0.85, 0.95) for row in _DOORS),
+    *(_cost(row, "proxy", CREDENTIAL, 1.15, 1.05, "CPU of the proxy per request") for row in _DOORS),
     Claim("host-32", "host-32", SQLITE, 0.95, 1),
     _cost("host-32", "proxy", SQLITE, 1.05, 1, "CPU of the proxy per request"),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),

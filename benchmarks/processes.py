@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
@@ -94,25 +94,30 @@ def build(source: str, *flags: str, package: str = ".") -> Path:
     :raise BenchmarkFailed: Go is not installed, or the sources do not compile.
     """
     folder = ROOT / source
-    digest = hashlib.sha256(repr(flags).encode())
-    for path in sorted(folder.iterdir()):
-        if path.suffix in {".go", ".mod", ".sum"}:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubesphere-tower"
-    built = cache / f"{folder.name}-{digest.hexdigest()[:16]}"
+    built = cached_result(folder, {".go", ".mod", ".sum"}, repr(flags))
     if built.exists():
         return built
     go = shutil.which("go")
     if go is None:
         raise BenchmarkFailed("Go is not installed: run 'make go', or install Go 1.26 or newer")
     print(f"building {folder.name} ...", file=sys.stderr, flush=True)
-    cache.mkdir(parents=True, exist_ok=True)
+    built.parent.mkdir(parents=True, exist_ok=True)
     draft = built.with_suffix(f".{os.getpid()}")
     done = run([go, "build", *flags, "-o", str(draft), package], folder=folder, timeout=BUILD_PATIENCE)
     if done.returncode:
         raise BenchmarkFailed(f"{folder.name} does not compile: {done.stderr}")
     draft.replace(built)
     return built
+
+
+def cached_result(folder: Path, suffixes: Collection[str], more: str = "") -> Path:
+    """Return a path for the result of the files in a folder; it changes with their content."""
+    digest = hashlib.sha256(more.encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in suffixes:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubesphere-tower"
+    return cache / f"{folder.name}-{digest.hexdigest()[:16]}"
 
 
 def run(

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks import gopeer
+from benchmarks.directory import Directory, admit
 from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
@@ -156,6 +157,19 @@ class Product:
         agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream)
         return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
 
+    def open_to(self, system: System, name: str, directory: Directory, policies: int) -> System:
+        """Return *system*, the cluster *name*, for users of a directory, too, as access policies admit them.
+
+        :param policies: number of access policies.
+        """
+        admit(self._state / "admin.kubeconfig", name, policies)
+        credential = system.ways["https"][1]
+        front = system.ways["https"][0]
+        system.ways["oidc"] = [front, credential, f"-bearer-file={directory.bearer}"]
+        certificate, key = directory.pair
+        system.ways["x509"] = [front, credential, f"-cert={certificate}", f"-key={key}"]
+        return system
+
     def old_cluster(
         self, system: str, name: str, upstream: Upstream, *, far: Callable[[int], int] = lambda port: port
     ) -> System:
@@ -170,17 +184,24 @@ class Product:
 
     def _ways(self, name: str, port: int) -> dict[str, list[str]]:
         """Return load generator arguments for a user of the group dev; *port* is the cluster's own."""
-        config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
-        bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
-        shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
-        credential = [f"-ca={self._ground.write(f'{name}.front.crt', shown)}", f"-bearer-file={bearer}"]
-        front = config["clusters"][0]["cluster"]["server"]
+        front, credential = self.user(name, "jane")
         return {
             "stream": [f"-stream={front}/targets/stream", *credential],
             "http": [f"-stream={front}/targets/http", *credential],
             "https": [f"-url={front}/", *credential],
             "port": [f"-url=https://{LOOPBACK}:{port}/", *credential],
         }
+
+    def user(self, cluster: str, user: str) -> tuple[str, list[str]]:
+        """Return a cluster's URL and load generator arguments for a user of the group dev."""
+        options = (f"--user={user}", "--group=dev", "--auth=token")
+        config = yaml.safe_load(self._ask("kubeconfig", cluster, *options))
+        name = f"{cluster}-{user}"
+        bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
+        shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+        authority = self._ground.write(f"{name}.front.crt", shown)
+        front: str = config["clusters"][0]["cluster"]["server"]
+        return front, [f"-ca={authority}", f"-bearer-file={bearer}"]
 
     def _ask(self, *words: str) -> str:
         done = run([*_TOWER, f"--state-dir={self._state}", *words])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.member import OBJECT, VERSION
-from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
+from benchmarks.works import Behind, Column, Load, Steady, Storms, Watches, Work
 
 #: The tunnel alone is compared with systems without TLS and authentication; the product is shown next to it.
 OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
@@ -19,6 +19,7 @@ OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
 STORM_PEER = "gopeer"
 LINK = "the link"
 UNOBSERVED = "Tower without metrics"
+CREDENTIAL = "a credential of Tower"
 LOCAL, OUR_NODE = "ssh -L", "Tower's node tunnel"
 
 
@@ -73,6 +74,16 @@ _PEERS = (
     Column(TOWER, "tower", "https"),
 )
 _ACCESS = (Column("no access log", "tower", "https"), Column(TOWER, "tower-access", "https"))
+_DOORS = (
+    ("door-x509", "a certificate of the organization", "tower-door", "x509"),
+    ("door-oidc", "a token of a provider", "tower-door", "oidc"),
+    ("door-policies", "a token, 1,000 access policies", "tower-policies", "oidc"),
+    ("door-rules", "a token, 1,000 access policies, 10,000 bindings", "tower-rules", "oidc"),
+    ("door-rules-x509", "a certificate, 1,000 access policies, 10,000 bindings", "tower-rules", "x509"),
+    ("door-audit", "the same with a token and an audit log", "tower-audited", "oidc"),
+    ("door-audit-x509", "the same with a certificate", "tower-audited", "x509"),
+    ("door-audit-paths", "the same with a token, 100 objects in turn", "tower-audited", "oidc", "-paths=100"),
+)
 _HOST = (Column(SQLITE, "tower", "https"), Column(TOWER, "tower-host", "https"))
 _ALL_PEERS = (*_PEERS, Column(IDLE_2, "idle-2", "https"), Column("Tower, cluster's port", "tower", "port"))
 _KUBE = (
@@ -110,6 +121,12 @@ _COMPARED = {_SMALL: OURS, _OLD_PROXY: OUR_AGENT}
 def _requests(name: str, title: str, columns: tuple[Column, ...], connections: int, *more: str) -> Row:
     load = Load(("requests", f"-connections={connections}", "-for={seconds}s", *more))
     return Row(name, title, load, columns, _COMPARED.get(columns, TOWER))
+
+
+def _door(name: str, what: str, system: str, kind: str, *more: str) -> Row:
+    columns = (Column(CREDENTIAL, "tower", "https"), Column(TOWER, system, kind))
+    work = Steady(("-connections=32", "-for={seconds}s", *more))
+    return Row(name, f"L7, 32 connections, {what}", work, columns)
 
 
 def _kube(name: str, what: str, path: str) -> Row:
@@ -209,6 +226,7 @@ GROUPS = (
         ),
     ),
     Group("Metrics", (_requests("metrics-32", "L7, 32 connections, metrics on and off", _METRICS, 32),)),
+    Group("Users of an organization", tuple(_door(*each) for each in _DOORS)),
     Group("SSH to nodes", (*_node("node"), *_node("node-gcm"))),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 in parallel", Storms(), _AT_ONCE),)),
     Group(

@@ -12,6 +12,9 @@
 | tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
 | tower-access | the product with an access log |
+| tower-door | the product with users' certificates, an OIDC provider and one access policy |
+| tower-policies | the same with 1,000 access policies |
+| tower-rules, tower-audited | the same, and with 10,000 bindings of RBAC; and with an audit log |
 | tower-host | the product with its records in a host cluster, a real kube-apiserver |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
@@ -29,6 +32,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks import gopeer, openssh, wan
+from benchmarks.directory import POLICIES, Directory
 from benchmarks.member import Member
 from benchmarks.processes import NotHere
 from benchmarks.product import Product, on_old_proxy, tunnel
@@ -72,6 +76,17 @@ class Systems:
         """The product with an access log."""
         options = (f"--access-log={self.folder / 'access.log'}",)
         return Product(self.ground, "tower-proxy-access", options=options)
+
+    @cached_property
+    def directory(self) -> Directory:
+        """The users of an organization, and its rules."""
+        return Directory(self.ground)
+
+    def door(self, name: str, policies: int = POLICIES, *options: str) -> System:
+        """Return the product with the directory's users, and *options*."""
+        product = Product(self.ground, f"{name}-proxy", options=(*self.directory.options, *options))
+        system = product.cluster(name, name, self.ground.backend)
+        return product.open_to(system, name, self.directory, policies)
 
     @cached_property
     def hosted_product(self) -> Product:
@@ -172,6 +187,15 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     ),
     "tower-access": lambda systems: systems.logging_product.cluster(
         "tower-access", "delta", systems.ground.backend
+    ),
+    "tower-door": lambda systems: systems.door("tower-door", 1),
+    "tower-policies": lambda systems: systems.door("tower-policies"),
+    "tower-rules": lambda systems: systems.door("tower-rules", POLICIES, *systems.directory.rules),
+    "tower-audited": lambda systems: systems.door(
+        "tower-audited",
+        POLICIES,
+        *systems.directory.rules,
+        f"--audit-log-path={systems.folder / 'audit.log'}",
     ),
     "tower-host": lambda systems: systems.hosted_product.cluster(
         "tower-host", "theta", systems.ground.backend

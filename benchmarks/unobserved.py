@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.scripts.twistd import run
 
-from tower import proxy
 from tower.web.gateway.gateway import Gateway
+from tower.web.ports import assembly
 
 
 def unobserved(*arguments: Any, **settings: Any) -> Gateway:
@@ -16,5 +16,5 @@ def unobserved(*arguments: Any, **settings: Any) -> Gateway:
 
 
 if __name__ == "__main__":
-    setattr(proxy, "Gateway", unobserved)  # noqa: B010 (the name is a class)
+    setattr(assembly, "Gateway", unobserved)  # noqa: B010 (the name is a class)
     run()

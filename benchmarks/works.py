@@ -104,6 +104,31 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Steady:
+    """Requests on connections that are open, so without the cost of their handshakes."""
+
+    arguments: tuple[str, ...]
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """See `Work.units`."""
+        costs = dict.fromkeys(("proxy", "agent", "server"), "µs/request")
+        return {"rate": "requests/s", "p50": "µs", "p99": "µs", **costs}
+
+    def run(self, systems: Systems, column: Column, size: Size) -> Numbers:
+        """See `Work.run`."""
+        system = systems[column.system]
+        argv = ["requests", "-steady", *_filled(self.arguments, size), *system.ways[column.kind]]
+        with _started(systems, argv) as client:
+            _next_line(client)
+            before = _cpu(system)
+            said = _next_line(client)
+            after = _cpu(system)
+        done = said["requests"] / 1e6
+        return {**said, **{part: (now - before[part]) / done for part, now in after.items()}}
+
+
+@dataclass(frozen=True)
 class Behind:
     """Requests on one connection during a download on the same path."""
 

@@ -28,6 +28,9 @@ func requests(arguments []string) error {
 	connections := flags.Int("connections", 32, "number of parallel connections")
 	duration := flags.Duration("for", 3*time.Second, "duration")
 	each := flags.Bool("new", false, "a new connection for each request")
+	steady := flags.Bool("steady", false, "print a line when each connection has had an answer, and measure from then on")
+	wait := flags.Bool("wait", false, "with -steady: begin when a line can be read from standard input")
+	paths := flags.Int("paths", 0, "number of objects that each connection gets in turn; 0: always the same path")
 	find := addFlags(flags)
 	flags.Parse(arguments)
 	way, err := find()
@@ -35,21 +38,47 @@ func requests(arguments []string) error {
 		return err
 	}
 	target := way.target
-	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n%s", target.RequestURI(), target.Host, way.bearer)
+	closing := ""
 	if *each {
-		head += "Connection: close\r\n"
+		closing = "Connection: close\r\n"
+	}
+	head := func(path string) []byte {
+		return []byte(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n%s%s\r\n", path, target.Host, way.bearer, closing))
+	}
+	heads := [][]byte{head(target.RequestURI())}
+	for i := range *paths {
+		heads = append(heads, head(fmt.Sprintf("%sapi/v1/namespaces/default/pods/pod-%d", target.RequestURI(), i)))
+	}
+	if *paths > 0 {
+		heads = heads[1:]
 	}
 	dial := func() (net.Conn, error) { return way.dial(target.Host, target.Scheme == "https") }
-	return measure(*connections, *duration, []byte(head+"\r\n"), dial, *each)
+	return measure(*connections, *duration, heads, dial, *each, *steady, *wait)
 }
 
-func measure(connections int, duration time.Duration, head []byte, dial func() (net.Conn, error), each bool) error {
+func measure(connections int, duration time.Duration, heads [][]byte, dial func() (net.Conn, error), each, steady, wait bool) error {
 	clients := make([]*client, connections)
 	results := make(chan error)
-	begin := time.Now()
 	for i := range clients {
 		clients[i] = &client{}
-		go func() { results <- clients[i].run(begin.Add(duration), head, dial, each) }()
+	}
+	if steady {
+		for _, c := range clients {
+			go func() { results <- c.open(heads[0], dial) }()
+		}
+		for range clients {
+			if err := <-results; err != nil {
+				return err
+			}
+		}
+		fmt.Printf("{\"open\": %d}\n", connections)
+		if wait {
+			bufio.NewReader(os.Stdin).ReadString('\n')
+		}
+	}
+	begin := time.Now()
+	for i, c := range clients {
+		go func() { results <- c.run(begin.Add(duration), heads, i, dial, each) }()
 	}
 	var failures []error
 	for range clients {
@@ -72,16 +101,29 @@ func measure(connections int, duration time.Duration, head []byte, dial func() (
 	})
 }
 
-func (c *client) run(end time.Time, head []byte, dial func() (net.Conn, error), each bool) (err error) {
-	for time.Now().Before(end) {
+// opening bounds the connections that are being opened, as a proxy bounds those without a credential.
+var opening = make(chan struct{}, 64)
+
+// open makes the connection and sends the first request.
+func (c *client) open(head []byte, dial func() (net.Conn, error)) (err error) {
+	opening <- struct{}{}
+	defer func() { <-opening }()
+	if c.connection, err = dial(); err != nil {
+		return err
+	}
+	c.reader = bufio.NewReaderSize(c.connection, 16*1024)
+	return c.get(head)
+}
+
+// run sends requests until end; the n-th one has the head heads[(first + n) % len(heads)].
+func (c *client) run(end time.Time, heads [][]byte, first int, dial func() (net.Conn, error), each bool) (err error) {
+	for n := first; time.Now().Before(end); n++ {
 		begin := time.Now()
 		if c.connection == nil {
-			if c.connection, err = dial(); err != nil {
+			if err := c.open(heads[n%len(heads)], dial); err != nil {
 				return err
 			}
-			c.reader = bufio.NewReaderSize(c.connection, 16*1024)
-		}
-		if err := c.get(head); err != nil {
+		} else if err := c.get(heads[n%len(heads)]); err != nil {
 			return err
 		}
 		c.took = append(c.took, time.Since(begin))
@@ -89,9 +131,6 @@ func (c *client) run(end time.Time, head []byte, dial func() (net.Conn, error), 
 			c.connection.Close()
 			c.connection = nil
 		}
-	}
-	if c.connection != nil {
-		c.connection.Close()
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ func addFlags(flags *flag.FlagSet) func() (*way, error) {
 	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a system in front of it")
 	path := flags.String("path", "", "path to append to the URL")
 	authority := flags.String("ca", "", "`file` with the CA certificate of https URLs")
+	certificate := flags.String("cert", "", "`file` with a client certificate, with -key")
+	key := flags.String("key", "", "`file` with its key")
 	bearer := flags.String("bearer-file", "", "`file` with a bearer token")
 	stream := flags.String("stream", "", "`URL` of a raw stream to use: https://HOST:PORT/clusters/NAME/targets/NAME")
 	full := flags.Bool("full", false, "full TLS handshakes, without session resumption")
@@ -46,6 +48,13 @@ func addFlags(flags *flag.FlagSet) func() (*way, error) {
 				return nil, err
 			}
 			w.bearer = "Authorization: Bearer " + strings.TrimSpace(string(token)) + "\r\n"
+		}
+		if *certificate != "" {
+			pair, err := tls.LoadX509KeyPair(*certificate, *key)
+			if err != nil {
+				return nil, err
+			}
+			w.settings.Certificates = []tls.Certificate{pair}
 		}
 		if *authority != "" {
 			pem, err := os.ReadFile(*authority)
