@@ -290,9 +290,9 @@ def _doctor(commands: Commands[Parser]) -> None:
         commands,
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
-        "By default: the proxy's machine, whether the proxy runs or not; on other machines, your own access to "
-        "the cluster of the current context.  With CLUSTER: that cluster, end to end, or your own access to "
-        "it.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "By default: the proxy's machine, whether the proxy runs or not; on other machines, your own access "
+        "to the cluster of the current context.  With CLUSTER: that cluster, end to end, or your own access "
+        "to it.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
         "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
         "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
         "code 1: a check failed.",

@@ -116,7 +116,7 @@ def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> Kube
 
 
 def _by_kubeconfig(options: argparse.Namespace) -> bool:
-    """Return whether a kubeconfig gives the proxy, of an option or the user's own, and not a state directory."""
+    """Return whether a kubeconfig gives the proxy: that of the option, or without --state-dir the user's."""
     return bool(options.kubeconfig or not options.state_dir)
 
 
