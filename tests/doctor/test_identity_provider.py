@@ -91,6 +91,8 @@ class IdentityProviderTests(DoctorTestCase):
         line = self.failed(self.look())
         self.assertIn(f"proxy's keys: the proxy has no keys of {URL}, so it rejects all tokens", line)
         self.assertIn("-> look in the log of tower-proxy for 'OIDC issuer'", line)
+        self.network.answers[METRICS] = (200, self.metrics(0, 0))
+        self.assertEqual(self.look()["proxy's keys"].verdict.grade, "warn")
         self.network.answers[METRICS] = (200, self.metrics(2, 1))
         verdict = self.look()["proxy's keys"].verdict
         self.assertEqual(verdict.grade, "warn")

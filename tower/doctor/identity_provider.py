@@ -69,6 +69,8 @@ def _states(metrics: str) -> Iterable[tuple[str, tuple[int, bool]]]:
 
 
 def _in_use(url: str, keys: int, failed: bool) -> Verdict:
+    if not keys and not failed:
+        return warn(f"the proxy is getting the keys of {url}", "run this command again in some seconds")
     if not keys:
         return fail(f"the proxy has no keys of {url}, so it rejects all tokens of this issuer", _LOG)
     if failed:
