@@ -1,12 +1,12 @@
 """The users that have sent requests lately, and the seats of each while there are several.
 
 The proxy, and each agent, is one thread.  A user with hundreds of requests in progress makes all others wait
-for these, even if there are seats for all.  So while several users are active, such a user has one seat, or more
-if the user's requests take long: then they wait for the cluster, and cost little.  A user with up to `LIGHT`
-requests has a seat for each; between the two, the seats are inversely proportional to the requests.
+for these, even if there are seats for all.  So while several users are active, such a user has one seat, or
+more if the user's requests take long: then they wait for the cluster, and cost little.  A user with up to
+`LIGHT` requests has a seat for each; between the two, the seats are inversely proportional to the requests.
 
-Each further seat of such a user is one more request that those of others may find before them in the proxy,
-on the way to the agent, in the agent, and on the way back: requests of the same user move together.
+Four seats instead of one double the latency of another user's requests: those of one user travel together,
+and others wait for all of them in the proxy, in the agent, and again in both for the answers.
 """
 
 from __future__ import annotations
