@@ -26,6 +26,7 @@ from tower.web.gateway.user_session import UserConnection
 
 if TYPE_CHECKING:
     from tower.web.gateway.gateway import Gateway
+    from tower.web.gateway.raw_streams import PartingSplice
 
 #: Requests served in one turn of an authenticated connection; another one gets one.
 TURN = 8
@@ -38,6 +39,7 @@ class HTTPChannel(UserConnection):
 
     :ivar requestFactory: makes a `Request` from a parsed head.
     :ivar full: the user accepts no more bytes for now.
+    :ivar parting: after an upgrade to a protocol in which the user can be told why the connection ends.
     """
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
@@ -45,6 +47,7 @@ class HTTPChannel(UserConnection):
     def __init__(self, gateway: Gateway, connection: Connection) -> None:
         super().__init__(gateway, connection)
         self.full = False
+        self.parting: PartingSplice | None = None
         self._reader = HeadReader(gateway.claims)
         self._request: Request | None = None
         self._waiting: Pipelined | None = None
@@ -120,6 +123,7 @@ class HTTPChannel(UserConnection):
     def forget(self) -> None:
         """Forget the connection, which was given up with `release`."""
         request, self._request = self._request, None
+        self.parting = None  # break the cycle
         if request is not None:
             request.forget()
         self.session.leave()
