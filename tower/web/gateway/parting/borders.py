@@ -44,6 +44,10 @@ class Borders:
         """Follow all of *data*."""
         at, size = self._left, len(data)
         while at < size:
+            if not (self._head or self._unfinished):
+                at = self._skip(data, at, size - _LONGEST_HEADER)
+                if at >= size:
+                    break
             at = self._enter(data, at)
         self._left = at - size
 
@@ -71,6 +75,13 @@ class Borders:
         self._head = b""
         return at - kept + size
 
+    def _skip(self, data: Buffer, at: int, last: int) -> int:
+        """Skip common frames that begin from *at* to *last*; return the end of the last one.
+
+        It is called between two messages, and written for speed: there may be thousands of frames.
+        """
+        raise NotImplementedError
+
     def _frame_size(self, head: bytes) -> int:
         """Return the size of the frame that begins with *head*; 0: not known yet."""
         raise NotImplementedError
@@ -81,21 +92,16 @@ class WebSocketBorders(Borders):
 
     __slots__ = ()
 
-    def follow(self, data: Buffer) -> None:
-        """See `Borders.follow`; nearly all frames are whole binary messages shorter than 64 KiB."""
-        at, size = self._left, len(data)
-        while at < size:
-            if size - at < _LONGEST_HEADER or data[at] != _BINARY_MESSAGE or self._head or self._unfinished:
-                at = self._enter(data, at)
-                continue
+    def _skip(self, data: Buffer, at: int, last: int) -> int:
+        while at <= last and data[at] == _BINARY_MESSAGE:
             length = data[at + 1]
             if length < 126:
                 at += 2 + length
             elif length == 126:
                 at += 4 + (data[at + 2] << 8 | data[at + 3])
             else:
-                at = self._enter(data, at)
-        self._left = at - size
+                break
+        return at
 
     def _frame_size(self, head: bytes) -> int:
         if len(head) < 2:
@@ -124,6 +130,11 @@ class SPDYBorders(Borders):
     """Follows the frames of either end."""
 
     __slots__ = ()
+
+    def _skip(self, data: Buffer, at: int, last: int) -> int:
+        while at <= last and data[at] < 128:
+            at += _SPDY_HEADER + (data[at + 5] << 16 | data[at + 6] << 8 | data[at + 7])
+        return at
 
     def _frame_size(self, head: bytes) -> int:
         if len(head) < _SPDY_HEADER:
