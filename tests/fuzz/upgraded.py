@@ -1,4 +1,4 @@
-"""Target in upgraded connections: borders of a member's frames."""
+"""Target in upgraded connections: boundaries of a member's frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from tests.fakes.frames import Autobahn
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
-from tower.web.gateway.parting.borders import Borders, SPDYBorders, WebSocketBorders
+from tower.web.gateway.notice.boundaries import Boundaries, SPDYBoundaries, WebSocketBoundaries
 from tower.websocket.frames import CLOSE, PING, FrameWriter
 
 # The first byte is the protocol: below 128, it is WebSocket.
@@ -16,33 +16,33 @@ _WRITER = FrameWriter(to_server=False)
 _GOING_AWAY = 1001
 
 
-def _followed(kind: type[Borders], pieces: list[bytes]) -> list[int]:
-    """Return the borders at the ends of *pieces*."""
-    borders, place, found = kind(), 0, []
+def _followed(kind: type[Boundaries], pieces: list[bytes]) -> list[int]:
+    """Return the boundaries at the ends of *pieces*."""
+    boundaries, place, found = kind(), 0, []
     for piece in pieces:
-        borders.follow(piece)
+        boundaries.follow(piece)
         place += len(piece)
-        if borders.is_at_one:
+        if boundaries.is_at_one:
             found.append(place)
     return found
 
 
-def check_borders(data: bytes, chance: random.Random) -> None:
-    """Borders do not depend on the pieces; after one, Autobahn reads our frame as such."""
-    kind, wire = (WebSocketBorders if data[:1] < b"\x80" else SPDYBorders), data[1:]
+def check_boundaries(data: bytes, chance: random.Random) -> None:
+    """Boundaries do not depend on the pieces; after one, Autobahn reads our frame as such."""
+    kind, wire = (WebSocketBoundaries if data[:1] < b"\x80" else SPDYBoundaries), data[1:]
     single = [0, *_followed(kind, [wire[place : place + 1] for place in range(len(wire))])]
     if not set(_followed(kind, cuts(chance, wire))) <= set(single):
-        raise Broken("borders depend on the pieces")
+        raise Broken("boundaries depend on the pieces")
     if wire and bool(_followed(kind, [wire])) != (len(wire) in single):
-        raise Broken("its end is a border only for some pieces")
+        raise Broken("its end is a boundary only for some pieces")
     start = chance.randrange(len(wire) + 1)
-    borders = kind()
-    borders.follow(wire[:start])
-    place = borders.find(wire[start:])
-    wanted = min((border for border in single if border >= start), default=start - 1)
+    boundaries = kind()
+    boundaries.follow(wire[:start])
+    place = boundaries.find(wire[start:])
+    wanted = min((boundary for boundary in single if boundary >= start), default=start - 1)
     if place != wanted - start:
         raise Broken(f"from {start}, {place} is found, not {wanted - start}")
-    if kind is WebSocketBorders and place >= 0:
+    if kind is WebSocketBoundaries and place >= 0:
         _check_close(wire[: start + place])
 
 
@@ -69,6 +69,13 @@ _CORPUS = (
     b"\xff" + b"".join((_spdy(b"\x80\3\0\2", 60), _spdy(b"\0\0\0\1", 5), _spdy(b"\x80\3\0\6", 4))),
     b"\xff" + _spdy(b"\0\0\0\1", 5) + _spdy(b"\x80\3\0\7", 8) + _spdy(b"\0\0\0\1", 5),
 )
-_WORDS = (b"\x82\x7e\x00\x7e", b"\x82\x7f" + bytes(7), b"\x00\x01a", b"\x80\x00", b"\x80\3\0\6", b"\0\0\0\5\1\0\0\2")
+_WORDS = (
+    b"\x82\x7e\x00\x7e",
+    b"\x82\x7f" + bytes(7),
+    b"\x00\x01a",
+    b"\x80\x00",
+    b"\x80\3\0\6",
+    b"\0\0\0\5\1\0\0\2",
+)
 
-TARGETS = (Target("borders", _CORPUS, _WORDS, check_borders),)
+TARGETS = (Target("boundaries", _CORPUS, _WORDS, check_boundaries),)

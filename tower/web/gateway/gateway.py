@@ -61,8 +61,8 @@ UNPLACED = 16 * 1024 * 1024
 #: The same for unauthenticated connections, B.
 UNPLACED_UNPROVEN = 2 * 1024 * 1024
 
-#: Time for the users of upgraded connections to be told that they end, s.
-LAST_WORDS = 2.0
+#: Time for sending the reason to users of upgraded connections, s.
+NOTICE_TIME = 2.0
 
 Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
 
@@ -197,8 +197,8 @@ class Gateway:
         """Reject new connections and close idle ones; requests in progress may finish within *grace* s.
 
         Watches end once no short request is in progress, or after half of that time; their clients continue
-        them elsewhere.  Other streams have the whole time; then the users of upgraded connections are told the
-        reason, as far as their protocols allow that.  The result fires when all connections are closed.
+        them elsewhere.  Other streams have the whole time; then upgraded connections end with the reason, if
+        their protocol allows that.  The result fires when all connections are closed.
         """
         self.stopping = True
         done: Deferred[None] = Deferred()
@@ -206,7 +206,7 @@ class Gateway:
             done.callback(None)
             return done
         self._stopped = done
-        self._cutting = self.clock.callLater(grace, self._part, min(grace, LAST_WORDS))
+        self._cutting = self.clock.callLater(grace, self._end_streams, min(grace, NOTICE_TIME))
         for channel in list(self._channels):
             channel.retire()
         self._patience = self.clock.seconds() + grace / 2
@@ -228,13 +228,13 @@ class Gateway:
         if self._cutting is not None and self._cutting.active():
             self._cutting.cancel()
 
-    def _part(self, patience: float) -> None:
-        """Cut all requests; users who can be told the reason have *patience* s to read it."""
+    def _end_streams(self, patience: float) -> None:
+        """Cut all requests; connections that can end with a notice have *patience* s for it."""
         self.cut = sum(1 for _ in self.current)
         self._cutting = self.clock.callLater(patience, self._cut)
         for channel in list(self._channels):
-            if channel.parting is not None:
-                channel.parting.part(f"{self.farewell}; connect again")
+            if channel.upgraded is not None:
+                channel.upgraded.end_with(f"{self.farewell}; connect again")
             else:
                 self._end(channel)
 

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
 from tower.web.gateway.exchange import Exchange
-from tower.web.gateway.parting.last_words import Parting
+from tower.web.gateway.notice.stop_notice import StopNotice
 from tower.web.gateway.upstream.channel_pool import Attempt
 from tower.web.outcome import RawStream
 
@@ -53,53 +53,53 @@ class _MemberSplice(Splice):
         super().closed(reason)
 
 
-class PartingSplice(_MemberSplice):
-    """The same for a protocol with last words: follows the frames to the user."""
+class FramedSplice(_MemberSplice):
+    """The same for a protocol with a `StopNotice`: follows the frames to the user."""
 
-    def __init__(self, pipe: Pipe, channel: HTTPChannel, parting: Parting) -> None:
+    def __init__(self, pipe: Pipe, channel: HTTPChannel, notice: StopNotice) -> None:
         super().__init__(pipe, channel)
-        self._borders = parting.borders
-        self._words = parting.words
+        self._boundaries = notice.boundaries
+        self._last_frames = notice.last_frames
         self._reason = ""
 
     def received(self, data: memoryview) -> None:
         """See `tower.net.pipes.Receiver.received`."""
         if not self._reason:
-            self._borders.follow(data)
+            self._boundaries.follow(data)
             super().received(data)
             return
-        border = self._borders.find(data)
-        super().received(data if border < 0 else data[:border])
-        if border >= 0:
-            self._part()
+        boundary = self._boundaries.find(data)
+        super().received(data if boundary < 0 else data[:boundary])
+        if boundary >= 0:
+            self._end()
 
-    def part(self, reason: str) -> None:
-        """Tell the user the *reason* once the current frame has ended, and close."""
+    def end_with(self, reason: str) -> None:
+        """Send *reason* to the user once the current frame has ended, and close."""
         self._reason = reason
-        if self._borders.is_at_one:
-            self._part()
+        if self._boundaries.is_at_one:
+            self._end()
 
-    def _part(self) -> None:
+    def _end(self) -> None:
         request = self._channel.request
         if self.other is None or request is None:
             return
         request.aborted("tower")
-        self._sink.send(self._words(self._reason))
+        self._sink.send(self._last_frames(self._reason))
         self._sink.close()
 
 
-def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes, parting: Parting | None = None) -> None:
+def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes, notice: StopNotice | None = None) -> None:
     """Send *first* to the user, then pass bytes both ways between the user and *pipe*.
 
-    :param parting: how a stop ends it; None: it cuts it.
+    :param notice: how a stop of the proxy ends it; None: it cuts it.
     """
     early = channel.release()
     user = channel.connection
     there = _UserSplice(channel, pipe)
-    if parting is None:
+    if notice is None:
         back = _MemberSplice(pipe, channel)
     else:
-        back = channel.parting = PartingSplice(pipe, channel, parting)
+        back = channel.upgraded = FramedSplice(pipe, channel, notice)
     there.other, back.other = back, there
     user.receiver, pipe.receiver = there, back
     pipe.pause()

@@ -1,10 +1,10 @@
-"""Tests for `tower.web.gateway.parting.borders`: frames of a member are followed to their borders."""
+"""Tests for `tower.web.gateway.notice.boundaries`: frames of a member are followed to their boundaries."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.gateway.parting.borders import Borders, SPDYBorders, WebSocketBorders
+from tower.web.gateway.notice.boundaries import Boundaries, SPDYBoundaries, WebSocketBoundaries
 from tower.websocket.frames import BINARY, CLOSE, PING, FrameWriter
 
 WRITER = FrameWriter(to_server=False)
@@ -21,44 +21,44 @@ def control_frame(kind: int, size: int = 4, version: int = 3) -> bytes:
     return (0x8000 | version).to_bytes(2, "big") + kind.to_bytes(2, "big") + data_frame(size)[4:]
 
 
-class BordersTestCase(SynchronousTestCase):
+class BoundariesTestCase(SynchronousTestCase):
     """Checks at which bytes of a stream a frame of our own may follow."""
 
-    kind: type[Borders]
+    kind: type[Boundaries]
 
     def check(self, *frames: bytes, inside: tuple[int, ...] = ()) -> None:
-        """A border is after each of *frames*, except those with an index *inside*, however they are cut."""
+        """A boundary is after each of *frames*, except those with an index *inside*, however they are cut."""
         wire, ends = b"".join(frames), {0}
         for number in range(len(frames)):
             if number not in inside:
                 ends.add(len(b"".join(frames[: number + 1])))
         for size in (1, 2, 3, 7, 11, 1000, len(wire)):
-            borders = self.kind()
+            boundaries = self.kind()
             for place in range(0, len(wire), size):
-                self.assertEqual(borders.is_at_one, place in ends, (size, place))
-                borders.follow(wire[place : place + size])
-            self.assertTrue(borders.is_at_one)
+                self.assertEqual(boundaries.is_at_one, place in ends, (size, place))
+                boundaries.follow(wire[place : place + size])
+            self.assertTrue(boundaries.is_at_one)
         for start in {0, 1, 2, 5, len(wire) // 2, len(wire)}:
-            borders = self.kind()
-            borders.follow(wire[:start])
+            boundaries = self.kind()
+            boundaries.follow(wire[:start])
             wanted = min((end for end in ends if end >= start), default=start - 1)
-            self.assertEqual(borders.find(wire[start:]), wanted - start)
+            self.assertEqual(boundaries.find(wire[start:]), wanted - start)
 
     def check_lost(self, *frames: bytes) -> None:
-        """After *frames*, no border follows, whatever comes."""
+        """After *frames*, no boundary follows."""
         for more in (b"", *frames, bytes(100_000)):
-            borders = self.kind()
-            borders.follow(b"".join(frames) + more)
-            self.assertFalse(borders.is_at_one)
-            self.assertEqual(borders.find(bytes(100)), -1)
-            borders.follow(bytes(100))
-            self.assertFalse(borders.is_at_one)
+            boundaries = self.kind()
+            boundaries.follow(b"".join(frames) + more)
+            self.assertFalse(boundaries.is_at_one)
+            self.assertEqual(boundaries.find(bytes(100)), -1)
+            boundaries.follow(bytes(100))
+            self.assertFalse(boundaries.is_at_one)
 
 
-class WebSocketBordersTests(BordersTestCase):
+class WebSocketBoundariesTests(BoundariesTestCase):
     """Frames of a WebSocket server."""
 
-    kind = WebSocketBorders
+    kind = WebSocketBoundaries
 
     def test_sizes(self) -> None:
         """Messages of all sizes, by all three lengths of the header."""
@@ -71,7 +71,7 @@ class WebSocketBordersTests(BordersTestCase):
         self.check(b"\xc2\x03abc", b"\x81\x01a", b"\xc1\x7e\x00\x80" + bytes(128))
 
     def test_fragments(self) -> None:
-        """No border is inside a message of several frames, nor after a ping between them."""
+        """No boundary is inside a message of several frames, nor after a ping between them."""
         self.check(b"\x02\x01a", b"\x89\x00", b"\x00\x00", b"\x80\x02bc", WRITER.wrap(b"d"), inside=(0, 1, 2))
 
     def test_control(self) -> None:
@@ -80,7 +80,7 @@ class WebSocketBordersTests(BordersTestCase):
         self.check_lost(WRITER.wrap(b"data"), WRITER.wrap(b"\x03\xe8", CLOSE))
 
     def test_bad(self) -> None:
-        """After a frame that a server must not send, the borders are unknown."""
+        """After a frame that a server must not send, the boundaries are unknown."""
         for frame in (
             FrameWriter(to_server=True).wrap(b"masked"),
             b"\x82\xfe\x01\x00",
@@ -95,10 +95,10 @@ class WebSocketBordersTests(BordersTestCase):
             self.check_lost(WRITER.wrap(b"before", BINARY), frame)
 
 
-class SPDYBordersTests(BordersTestCase):
+class SPDYBoundariesTests(BoundariesTestCase):
     """Frames of SPDY."""
 
-    kind = SPDYBorders
+    kind = SPDYBoundaries
 
     def test_frames(self) -> None:
         """Data and control frames of all sizes."""
@@ -107,6 +107,6 @@ class SPDYBordersTests(BordersTestCase):
         self.check(*(data_frame(number) for number in range(40)))
 
     def test_bad(self) -> None:
-        """After GOAWAY, another version or an unknown type, the borders are unknown."""
+        """After GOAWAY, another version or an unknown type, the boundaries are unknown."""
         for frame in (control_frame(7), control_frame(1, version=2), control_frame(0), control_frame(10)):
             self.check_lost(data_frame(3), frame)

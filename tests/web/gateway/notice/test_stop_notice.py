@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway.parting.last_words`: what a stop tells the users of upgraded connections."""
+"""Tests for `tower.web.gateway.notice.stop_notice`: the end of upgraded connections at a stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes.frames import Autobahn
 from tests.fakes.gateway import FakeUser, Kit, get
 from tests.fakes.observers import FakeObserver
 from tests.fakes.pipes import FakePipe
-from tower.web.gateway.gateway import LAST_WORDS
+from tower.web.gateway.gateway import NOTICE_TIME
 from tower.websocket.frames import BINARY, CLOSE, FrameWriter
 
 REASON = "tower-proxy is stopping; connect again"
@@ -25,7 +25,7 @@ def spdy_frame(stream: int, data: bytes, flags: int = 0) -> bytes:
     return stream.to_bytes(4, "big") + bytes((flags,)) + len(data).to_bytes(3, "big") + data
 
 
-class LastWordsTests(SynchronousTestCase):
+class StopNoticeTests(SynchronousTestCase):
     """Upgraded connections while the gateway stops."""
 
     def upgrade(
@@ -84,9 +84,7 @@ class LastWordsTests(SynchronousTestCase):
     def check_status(self, data: bytes) -> None:
         """*data* is a Status with the reason, with which a command fails."""
         status: dict[str, Any] = json.loads(data)
-        self.assertEqual(
-            (status["kind"], status["status"], status["message"]), ("Status", "Failure", REASON)
-        )
+        self.assertEqual((status["kind"], status["status"], status["message"]), ("Status", "Failure", REASON))
 
     def test_command(self) -> None:
         """A command over WebSockets gets a Status on its error channel, and a normal close."""
@@ -143,14 +141,14 @@ class LastWordsTests(SynchronousTestCase):
         self.assertEqual(self.user.taken(), b"")
         pipe.deliver(MESSAGE[5:7])
         self.assertEqual(self.user.taken(), MESSAGE[5:7])
-        self.kit.clock.advance(LAST_WORDS / 2)
+        self.kit.clock.advance(NOTICE_TIME / 2)
         pipe.deliver(MESSAGE[7:] + MESSAGE)
         pipe.deliver(MESSAGE)
         got = self.read(MESSAGE[:7] + self.user.taken())
         self.assertEqual(got, ([(BINARY, b"\1some output")], 1001, REASON))
         self.check_closed()
 
-    def test_not_told(self) -> None:
+    def test_no_end(self) -> None:
         """If a message does not end, or the user does not read, the connection is cut 2 s later."""
         for wire, full in ((MESSAGE[:5], False), (MESSAGE, True)):
             self.setUp()
@@ -159,13 +157,13 @@ class LastWordsTests(SynchronousTestCase):
             pipe.deliver(wire)
             self.user.taken()
             self.stop()
-            self.kit.clock.advance(LAST_WORDS)
+            self.kit.clock.advance(NOTICE_TIME)
             self.assertTrue(self.user.aborted)
             self.successResultOf(self.stopped)
             self.assertEqual(self.kit.gateway.cut, 1)
 
     def test_hostile_member(self) -> None:
-        """After bytes that are no frames, and after a close of the member's, nothing is said."""
+        """After invalid frames, and after the member's close frame, no notice is sent."""
         for wire in (b"\xff" * 100, FrameWriter(to_server=False).wrap(b"\x03\xe8", CLOSE)):
             self.setUp()
             _, pipe = self.websocket(EXEC)
@@ -174,11 +172,11 @@ class LastWordsTests(SynchronousTestCase):
             self.stop()
             pipe.deliver(MESSAGE)
             self.assertEqual(self.user.taken(), MESSAGE)
-            self.kit.clock.advance(LAST_WORDS)
+            self.kit.clock.advance(NOTICE_TIME)
             self.assertEqual(self.user.taken(), b"")
             self.assertTrue(self.user.aborted)
 
-    def test_no_words(self) -> None:
+    def test_no_notice(self) -> None:
         """Forwarded ports over SPDY and unknown protocols are cut at once."""
         for target, protocol in ((FORWARD, b"SPDY/3.1"), (EXEC, b"echo")):
             self.setUp()
@@ -189,7 +187,7 @@ class LastWordsTests(SynchronousTestCase):
             self.successResultOf(self.stopped)
 
     def test_without_grace(self) -> None:
-        """Without time to stop, those who can be told at once are, and all others are cut."""
+        """Without time to stop, connections between two frames get the notice, and all others are cut."""
         self.websocket(FORWARD)
         other = self.kit.connect()
         self.user, user = other, self.user

@@ -1,10 +1,10 @@
-"""The last frames of upgraded connections: why they end, in the form that their clients show to people.
+"""The last frames of upgraded connections: the reason, in the form that their clients print.
 
-* **Commands over WebSockets** (``kubectl exec``, ``attach``, ``cp``): a Status on the error channel, then a normal
-  close, as kube-apiserver ends a command that failed.  kubectl prints only its message.
-* **Commands over SPDY**: a Status on the error stream, which is the first one that client-go opens, and the end of
-  the others.  Without it kubectl takes the end of the connection for the end of a successful command.
-* **Other WebSockets**: a close frame with code 1001 (going away) and the reason.
+* **Commands over WebSockets** (``kubectl exec``, ``attach``, ``cp``): a Status on the error channel, then a
+  normal close, as kube-apiserver ends a command that failed.  kubectl prints only its message.
+* **Commands over SPDY**: a Status on the error stream, which is the first one that client-go opens, and the
+  end of the others.  Without it kubectl takes the end of the connection for a success, exit code 0.
+* **Other WebSockets**: a close frame with code 1001 and the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tower.http.responses import ResponseHead
 from tower.kube.status import StatusError, status_object
-from tower.web.gateway.parting.borders import Borders, SPDYBorders, WebSocketBorders
+from tower.web.gateway.notice.boundaries import Boundaries, SPDYBoundaries, WebSocketBoundaries
 from tower.web.request_kind import EXEC, request_kind
 from tower.websocket.frames import BINARY, CLOSE, FrameWriter
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
 #: Makes the last frames with a reason.
-Words: TypeAlias = Callable[[str], bytes]
+MakeFrames: TypeAlias = Callable[[str], bytes]
 
 #: Subprotocols whose error channel has a Status, and its number.
 _WITH_STATUS = (b"v4.channel.k8s.io", b"v5.channel.k8s.io")
@@ -42,19 +42,19 @@ _LAST_OF_STREAM = 1
 _WRITER = FrameWriter(to_server=False)
 
 
-class Parting(NamedTuple):
+class StopNotice(NamedTuple):
     """How a connection ends.
 
-    :ivar borders: of the frames that go to the user.
-    :ivar words: the last of them.
+    :ivar boundaries: of the frames that go to the user.
+    :ivar last_frames: makes the last of them.
     """
 
-    borders: Borders
-    words: Words
+    boundaries: Boundaries
+    last_frames: MakeFrames
 
 
-def parting_for(request: Request, head: ResponseHead) -> Parting | None:
-    """Return how an upgraded connection ends; None: its protocol has no words for it.
+def stop_notice_for(request: Request, head: ResponseHead) -> StopNotice | None:
+    """Return how an upgraded connection ends; None: its protocol has no frames for a reason.
 
     :param head: of the response that accepts the upgrade.
     """
@@ -64,9 +64,9 @@ def parting_for(request: Request, head: ResponseHead) -> Parting | None:
     is_command = request_kind(request.method, request.target, request.fields.upgrade) == EXEC
     if upgrade == b"websocket":
         has_status = is_command and fields.get(b"sec-websocket-protocol") in _WITH_STATUS
-        return Parting(WebSocketBorders(), _status_message if has_status else _going_away)
+        return StopNotice(WebSocketBoundaries(), _status_message if has_status else _going_away)
     if upgrade == b"spdy/3.1" and is_command and fields.get(b"x-stream-protocol-version") in _WITH_STATUS:
-        return Parting(SPDYBorders(), _status_on_stream)
+        return StopNotice(SPDYBoundaries(), _status_on_stream)
     return None
 
 

@@ -1,7 +1,7 @@
-"""Borders of frames in a relayed stream, WebSocket (RFC 6455) or SPDY/3.1.  No I/O.
+"""Boundaries of frames in a relayed stream, WebSocket (RFC 6455) or SPDY/3.1.  No I/O.
 
-Only the headers of frames are read: they have the length of what follows.  The member is not trusted: after a frame
-that breaks the protocol, or ends the connection, there is no border any more.
+Only the headers of frames are read, for their lengths.  The member is not trusted: after a frame that breaks
+the protocol, or ends the connection, there is no boundary any more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tower.websocket.frames import CLOSE, CONTINUATION, PONG
 #: Longest header without a mask, B.
 _LONGEST_HEADER = 10
 
-#: Size of a frame after which no border is known, B.
+#: Size of a frame after which no boundary is known, B.
 _ENDLESS = 1 << 63
 
 #: First byte of most frames: a whole binary message.
@@ -25,7 +25,7 @@ _SPDY_TYPES = range(1, 10)
 _SPDY_GOAWAY = 7
 
 
-class Borders:
+class Boundaries:
     """Follows the frames of one direction."""
 
     __slots__ = ("_head", "_left", "_unfinished")
@@ -52,7 +52,7 @@ class Borders:
         self._left = at - size
 
     def find(self, data: Buffer) -> int:
-        """Follow *data* to the first border, and return its index; -1: there is none."""
+        """Follow *data* to the first boundary, and return its index; -1: there is none."""
         at, size = self._left, len(data)
         while at <= size:
             if not (self._head or self._unfinished):
@@ -87,8 +87,8 @@ class Borders:
         raise NotImplementedError
 
 
-class WebSocketBorders(Borders):
-    """Follows the frames of a server; a border is the end of a message."""
+class WebSocketBoundaries(Boundaries):
+    """Follows the frames of a server; a boundary is the end of a message."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class WebSocketBorders(Borders):
         return size + length
 
 
-class SPDYBorders(Borders):
+class SPDYBoundaries(Boundaries):
     """Follows the frames of either end."""
 
     __slots__ = ()

@@ -1,1 +1,0 @@
-"""Tests of `tower.web.gateway.parting`."""
