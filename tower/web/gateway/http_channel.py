@@ -367,6 +367,8 @@ class HTTPChannel(UserConnection):
         if self._released:
             if self._request is not None:
                 self._request.aborted("tower")
+            if self.upgraded is not None and self.upgraded.notified:
+                self.connection.close()  # at once, unless the user does not read
             self.connection.abort()
         elif self._request is None:
             self.close()

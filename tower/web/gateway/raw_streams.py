@@ -53,14 +53,43 @@ class _MemberSplice(Splice):
         super().closed(reason)
 
 
+class _Notified:
+    """Receiver of a user's connection after a notice: waits until the user closes it.
+
+    A close on our side could overtake the notice: kubectl hands frames and the end of a connection to its
+    streams by different threads.
+    """
+
+    def __init__(self, channel: HTTPChannel) -> None:
+        self._channel = channel
+
+    def received(self, data: memoryview) -> None:
+        """Discard bytes that were sent before the notice was read."""
+
+    def ended(self) -> None:
+        """See `tower.net.pipes.Receiver.ended`."""
+        self._channel.connection.close()
+
+    def drained(self) -> None:
+        """See `tower.net.pipes.Receiver.drained`."""
+
+    def closed(self, reason: Exception) -> None:
+        """See `tower.net.pipes.Receiver.closed`."""
+        self._channel.forget()
+
+
 class FramedSplice(_MemberSplice):
-    """The same for a protocol with a `StopNotice`: follows the frames to the user."""
+    """The same for a protocol with a `StopNotice`: follows the frames to the user.
+
+    :ivar notified: the notice was sent.
+    """
 
     def __init__(self, pipe: Pipe, channel: HTTPChannel, notice: StopNotice) -> None:
         super().__init__(pipe, channel)
         self._boundaries = notice.boundaries
         self._last_frames = notice.last_frames
         self._reason = ""
+        self.notified = False
 
     def received(self, data: memoryview) -> None:
         """See `tower.net.pipes.Receiver.received`."""
@@ -74,18 +103,23 @@ class FramedSplice(_MemberSplice):
             self._end()
 
     def end_with(self, reason: str) -> None:
-        """Send *reason* to the user once the current frame has ended, and close."""
+        """Send *reason* to the user once the current frame has ended, and end the member's side."""
         self._reason = reason
         if self._boundaries.is_at_one:
             self._end()
 
     def _end(self) -> None:
-        request = self._channel.request
-        if self.other is None or request is None:
+        request, there = self._channel.request, self.other
+        if there is None or request is None:
             return
         request.aborted("tower")
-        self._sink.send(self._last_frames(self._reason))
-        self._sink.close()
+        self.notified = True
+        self.other = there.other = None
+        user = self._channel.connection
+        user.send(self._last_frames(self._reason))
+        user.receiver = _Notified(self._channel)
+        user.resume()
+        self._source.abort()
 
 
 def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes, notice: StopNotice | None = None) -> None:

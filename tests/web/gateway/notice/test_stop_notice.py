@@ -65,11 +65,14 @@ class StopNoticeTests(SynchronousTestCase):
         self.kit.clock.advance(0.1)
 
     def check_closed(self) -> None:
-        """The connection is closed on both sides, once its bytes are sent, and by Tower."""
-        self.assertTrue(self.user.closing)
-        self.assertFalse(self.user.aborted)
-        self.user.lose()
+        """The member's side is ended by Tower, and the user's once the user has read the notice."""
         self.assertTrue(self.kit.pipe.aborted)
+        self.assertFalse(self.user.closing or self.user.paused)
+        self.user.deliver(b"more input")
+        self.assertEqual(self.kit.pipe.taken()[-4:], b"\r\n\r\n")
+        self.user.end()
+        self.assertTrue(self.user.closing)
+        self.user.lose()
         self.successResultOf(self.stopped)
         self.assertEqual(self.kit.gateway.cut, 1)
         self.assertEqual([each["aborted"] for each in self.observer.over], ["tower"])
@@ -149,7 +152,7 @@ class StopNoticeTests(SynchronousTestCase):
         self.check_closed()
 
     def test_no_end(self) -> None:
-        """If a message does not end, or the user does not read, the connection is cut 2 s later."""
+        """If a message does not end, or the user does not close, the connection is cut 2 s later."""
         for wire, full in ((MESSAGE[:5], False), (MESSAGE, True)):
             self.setUp()
             _, pipe = self.websocket(EXEC)
@@ -158,6 +161,7 @@ class StopNoticeTests(SynchronousTestCase):
             self.user.taken()
             self.stop()
             self.kit.clock.advance(NOTICE_TIME)
+            self.assertEqual(self.user.closing, full)  # a notice that was sent is not lost
             self.assertTrue(self.user.aborted)
             self.successResultOf(self.stopped)
             self.assertEqual(self.kit.gateway.cut, 1)
