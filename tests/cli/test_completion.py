@@ -25,7 +25,7 @@ class CompletionTests(CommandTestCase):
         def connect(options: object) -> TowerClient:
             if not is_reachable:
                 raise CommandFailed("no proxy")
-            return self.client(find_access(options))  # type: ignore[arg-type]
+            return self.client(find_access(options, environ))  # type: ignore[arg-type]
 
         out, codes = io.StringIO(), list[int]()
         environ = {"TOWER_STATE_DIR": self.state}

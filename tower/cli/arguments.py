@@ -22,7 +22,9 @@ from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
 --kubeconfig with an administrator's kubeconfig.  The environment variables
-TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.
+TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.  Without
+them, commands use kubectl's kubeconfig ($KUBECONFIG, or ~/.kube/config);
+users need no option after 'tower login'.
 'tower COMMAND --help' describes each command.
 """
 
@@ -53,7 +55,9 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         help="an administrator's kubeconfig for Tower's API; takes precedence over --state-dir",
     )
     top.add_argument(
-        "--context", metavar="NAME", help="context of --kubeconfig (default: its current context)"
+        "--context",
+        metavar="NAME",
+        help="context of --kubeconfig or kubectl's kubeconfig (default: the current context)",
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     add_cluster_commands(commands)
@@ -265,7 +269,8 @@ def _forward(commands: Commands[Parser]) -> None:
         commands,
         "forward",
         "forward TCP connections from this machine to a target of a cluster",
-        "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.",
+        "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.  After "
+        "'tower login', it uses your context for the cluster: the current context, or the only one.",
     )
     forward.add_argument("name", metavar="NAME", help="name of the cluster")
     forward.add_argument("target", metavar="TARGET", help="name of the target")
@@ -285,8 +290,9 @@ def _doctor(commands: Commands[Parser]) -> None:
         commands,
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
-        "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
-        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "By default: the proxy's machine, whether the proxy runs or not; on other machines, your own access "
+        "to the cluster of the current context.  With CLUSTER: that cluster, end to end, or your own access "
+        "to it.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
         "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
         "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
         "code 1: a check failed.",
@@ -304,7 +310,10 @@ def _doctor(commands: Commands[Parser]) -> None:
         help="kubeconfig of a user or administrator",
     )
     command.add_argument(
-        "--context", metavar="NAME", default=argparse.SUPPRESS, help="context of --kubeconfig"
+        "--context",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="context of --kubeconfig or kubectl's kubeconfig",
     )
     add_host_arguments(command)
     output_option(command, "text", "json")
