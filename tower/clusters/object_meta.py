@@ -1,4 +1,7 @@
-"""The part of a cluster that other programs maintain: finalizers, owners, managed fields, own conditions."""
+"""The part of a cluster that other programs maintain: finalizers, owners, managed fields, own conditions.
+
+Also the annotations that Tower obeys.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,22 @@ from tower.errors import Invalid
 from tower.store.records import Value
 
 Objects: TypeAlias = Sequence[Mapping[str, Any]]
+
+#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
+#: `ALLOW_LONE_TOKENS`.
+MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
+
+#: Trusted callers may, through old agents; new agents have a flag.
+ALLOW_TOKENS = "true"
+
+#: All clients of the cluster's own port may, too, without another credential.
+ALLOW_LONE_TOKENS = "alone"
+
+#: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.
+DRAIN = "tower.kubesphere.io/drain"
+
+#: Longest drain, s.
+LONGEST_DRAIN = 600.0
 
 #: Most finalizers, owner references and conditions; longest finalizer, characters.
 COUNT_LIMIT = 32
