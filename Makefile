@@ -20,7 +20,7 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Six groups run side by side, because five of them mostly wait.  Modules that compare speeds, or measure users under an
+# Seven groups run side by side, because most of them wait.  Modules that compare speeds, or measure users under an
 # attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
@@ -49,10 +49,11 @@ DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_polic
 	%.test_request_limits %.test_reviewed_users %.test_audit_policies %.test_audit_webhook \
 	%.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS),$(INTEGRATION))
+SLOW := $(addprefix slow-,waiting operation host attacks door peers busy)
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -109,12 +110,13 @@ quick: $(VENV)/.ready
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
-	tools/aside $(TRIAL) --limit 2400 $(UNIT) || failed=1; \
+	tools/aside $(TRIAL) --limit 1200 $(UNIT) || failed=1; \
+	tools/aside $(TRIAL) --limit 1200 $(IMAGE) || failed=1; \
 	exit $$failed
 
 slow: $(VENV)/.ready kubectl realcluster go-clients
 	@failed=0; \
-	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-host slow-attacks slow-door slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) $(SLOW) || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-image slow-alone || failed=1; \
 	exit $$failed
 
@@ -135,7 +137,10 @@ slow-attacks: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(ATTACKS)
 
 slow-door: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(DOOR) $(PEERS)
+	$(TRIAL) --limit 2400 $(DOOR)
+
+slow-peers: $(VENV)/.ready
+	$(TRIAL) --limit 2400 $(PEERS)
 
 slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
@@ -154,8 +159,8 @@ test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
-	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-host slow-attacks slow-door slow-busy || failed=1; \
-	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz || failed=1; \
+	$(SIDE_BY_SIDE) aside $(SLOW) || failed=1; \
+	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
 
