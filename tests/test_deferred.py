@@ -1,4 +1,4 @@
-"""Tests for `tower.deferred`, and of what the commands import by it."""
+"""Tests for `tower.deferred`, and for the commands that use it."""
 
 from __future__ import annotations
 
