@@ -25,7 +25,7 @@ QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
-# Builds the image three times: two minutes of processor time, beside the other groups with the lowest priority.
+# Builds the image three times: two minutes of processor time, with the lowest priority.
 IMAGE := $(filter %.test_image,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
