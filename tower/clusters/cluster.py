@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -46,8 +45,6 @@ API_VERSION = "cluster.kubesphere.io/v1alpha1"
 
 #: Total size limit of labels and annotations, characters (Kubernetes' limit for annotations).
 _METADATA_LIMIT = 256 * 1024
-
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
@@ -163,19 +160,6 @@ class Live:
     member: MemberFacts | None = None
     kubernetes_version: str = ""
     credential_expires: float | None = None
-
-
-def check_name(name: str) -> str:
-    """Return *name* if it is valid for a cluster: a DNS label (RFC 1123).
-
-    :raise Invalid: with the allowed form.
-    """
-    if not _LABEL.fullmatch(name):
-        raise Invalid(
-            f"cluster name {name!r}: must be 1 to 63 lower case letters, digits and '-', "
-            "beginning and ending with a letter or digit, such as 'alpha' or 'berlin-2'"
-        )
-    return name
 
 
 def cluster_not_found(name: str) -> NotFound:

@@ -1,11 +1,9 @@
-"""The part of a cluster that other programs maintain: finalizers, owners, managed fields, own conditions.
-
-Also the annotations that Tower obeys.
-"""
+"""The metadata of a cluster: name, annotations that Tower obeys, and what other programs maintain."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -38,6 +36,22 @@ FINALIZER_LIMIT = 316
 
 #: Largest total size of owner references and conditions, characters of JSON.
 SIZE_LIMIT = 64 * 1024
+
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def check_name(name: str) -> str:
+    """Return *name* if it is valid for a cluster: a DNS label (RFC 1123).
+
+    :raise Invalid: with the allowed form.
+    """
+    if not _LABEL.fullmatch(name):
+        raise Invalid(
+            f"cluster name {name!r}: must be 1 to 63 lower case letters, digits and '-', "
+            "beginning and ending with a letter or digit, such as 'alpha' or 'berlin-2'"
+        )
+    return name
 
 
 @frozen
