@@ -6,10 +6,10 @@ import io
 import os
 
 from tests.fakes.cli import CommandTestCase
-from tower.cli.arguments import parser
+from tower.cli.arguments import SHELLS, parser
 from tower.cli.client import CommandFailed, TowerClient
 from tower.cli.command import find_access
-from tower.cli.completion import SHELLS, complete
+from tower.cli.completion import complete
 
 
 class CompletionTests(CommandTestCase):

@@ -6,9 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 import tower
-from tower.cli import access, join
 from tower.cli.cluster_arguments import add_cluster_commands
-from tower.cli.completion import SHELLS, script
 from tower.cli.login.arguments import add_login_commands, add_plugin_command
 from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
@@ -17,7 +15,13 @@ from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.policies.arguments import add_access_commands
 from tower.cli.records.arguments import add_host_arguments, add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
+from tower.deferred import DeferredModule
 from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
+
+access, completion, join = map(DeferredModule, ("tower.cli.access", "tower.cli.completion", "tower.cli.join"))
+
+#: Shells that `tower.cli.completion` knows.
+SHELLS = ("bash", "zsh", "fish")
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
@@ -71,15 +75,15 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _doctor(commands)
     add_operation_commands(commands)
     add_store_commands(commands)
-    completion = add_command(
+    completing = add_command(
         commands,
         "completion",
         "print the completion script of a shell",
         "bash: source <(tower completion bash), in ~/.bashrc; zsh: the same with zsh, in ~/.zshrc; "
         "fish: tower completion fish > ~/.config/fish/completions/tower.fish.",
     )
-    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
-    completion.set_defaults(text=lambda options: script(options.shell))
+    completing.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    completing.set_defaults(text=lambda options: completion.script(options.shell))
     version = add_command(commands, "version", "show the versions of this command and of the proxy")
     version.add_argument("--client", action="store_true", help="show only the version of this command")
     version.set_defaults(version=True)

@@ -23,7 +23,7 @@ from tower.cli.login.door import Door, find_door, server_of
 from tower.cli.login.exchange import Reply, Unreachable
 from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
 from tower.cli.login.login_file import LoginFile, NotLoggedIn, all_logins
-from tower.cli.login.plugin import VERSIONS, PluginFailed, credential
+from tower.cli.login.plugin import EXEC_VERSIONS, PluginFailed, credential
 from tower.cli.login.sessions import begin, read_token
 from tower.cli.login.signing import door_of, token_of
 from tower.cli.merging import default_file
@@ -334,10 +334,6 @@ def end_sessions(client: TowerClient, options: argparse.Namespace) -> str:
     for name in names:
         client.call("DELETE", f"{GROUP_PATH}/loginsessions/{quoted(name)}")
     return escaped(f"ended {len(names)} login sessions of {options.user}")
-
-
-#: Versions of the plugin's protocol, for ``--exec-api-version``.
-EXEC_VERSIONS: Mapping[str, str] = {version.rpartition("/")[2]: version for version in VERSIONS}
 
 
 def plugin_usage(_options: argparse.Namespace) -> str:
