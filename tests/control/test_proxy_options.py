@@ -94,14 +94,15 @@ class OptionsTests(SynchronousTestCase):
 
     def test_taken_port(self) -> None:
         """A port that is in use is named by its option."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            with socket.create_server(("127.0.0.1", 0)) as other:
-                free = other.getsockname()[1]
-            ports = f"--port={port}", f"--secure-port={free}", "--cluster-ports=none"
-            options = self.parse("--host=127.0.0.1", *ports)
-            refusal = str(self.assertRaises(OptionError, options.check_listening))
-        self.assertIn(f"--port '{port}' is not available at 127.0.0.1 (address already in use", refusal)
+
+        def bind(_: socket.socket, address: tuple[str, int]) -> None:
+            if address[1] == 8080:
+                raise OSError(errno.EADDRINUSE, "Address already in use")
+
+        self.patch(socket.socket, "bind", bind)
+        options = self.parse("--host=127.0.0.1", "--port=8080", "--secure-port=8443", "--cluster-ports=none")
+        refusal = str(self.assertRaises(OptionError, options.check_listening))
+        self.assertIn("--port '8080' is not available at 127.0.0.1 (address already in use", refusal)
 
     def test_taken_ports(self) -> None:
         """All ports that are in use are named together; a wrong address of several ports is named once."""
