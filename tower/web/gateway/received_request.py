@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tower.http.requests import Fields
-from tower.web.request_id import VALID_ID, new_request_id
+from tower.web.request_id import VALID_ID, id_line_of, next_number, request_id_of
 
 if TYPE_CHECKING:
     from tower.web.access.authentication.identity import AnyIdentity
@@ -30,7 +30,7 @@ class ReceivedRequest:
 
     __slots__ = (
         "_id",
-        "_is_own_id",
+        "_number",
         "_reads_body",
         "channel",
         "destination",
@@ -53,7 +53,7 @@ class ReceivedRequest:
     identity: AnyIdentity | None
     destination: Relay | RawStream | None
     _id: str
-    _is_own_id: bool
+    _number: int
     _reads_body: bool
 
     @property
@@ -79,27 +79,29 @@ class ReceivedRequest:
     def request_id(self) -> str:
         """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
         self.make_id()
+        if not self._id:
+            self._id = request_id_of(self._number)
         return self._id
 
     def make_id(self) -> None:
         """Make `request_id`, so that the request is sent to the cluster with it."""
-        if self._id:
+        if self._id or self._number:
             return
         given = self.fields.get(b"audit-id")
         if given is None or VALID_ID.fullmatch(given) is None:
-            self._id = new_request_id()
+            self._number = next_number()
         else:
-            self._id, self._is_own_id = given.decode("ascii"), False
+            self._id = given.decode("ascii")
 
-    def name(self) -> str:
-        """Make and return the ID of a request that has none of the client's."""
-        self._id = name = new_request_id()
-        return name
+    def number(self) -> int:
+        """Make the ID of a request that has none of the client's; return its number."""
+        self._number = number = next_number()
+        return number
 
     @property
     def id_line(self) -> bytes:
         """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
-        return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
+        return id_line_of(self._number) if self._number else b""
 
     @property
     def client(self) -> str:

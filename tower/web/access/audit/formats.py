@@ -22,6 +22,7 @@ from tower.web.outcome import ResponseRecord
 
 if TYPE_CHECKING:
     from tower.web.access.audit.entry import Entry
+    from tower.web.access.audit.request_entry import RequestEntry
 
 #: The values of ``--audit-log-format``.
 LEGACY, JSON = FORMATS = ("legacy", "json")
@@ -83,13 +84,15 @@ def event_of(entry: Entry, stage: str, answer: ResponseRecord, now: float, *, tr
 
 def head_of(entry: Entry) -> str:
     """Return the fields of the events that do not change, and keep them."""
-    impersonated = "" if entry.acting is None else _impersonated(entry)
-    head = entry.head = (
-        f"{entry.line.fields}"
-        f'"user":{user_of(entry.user, entry.groups, entry.uid, entry.extra)},{impersonated}'
-        f"{_sender(entry.address, entry.agent)}"
-    )
+    head = entry.head = f"{entry.line.fields}{who_of(entry)}"
     return head
+
+
+def who_of(entry: Entry) -> str:
+    """Return the fields of the events that depend on user and client."""
+    user = user_of(entry.user, entry.groups, entry.uid, entry.extra)
+    impersonated = "" if entry.acting is None else _impersonated(entry)
+    return f'"user":{user},{impersonated}{_sender(entry.address, entry.agent)}'
 
 
 def legacy_line(entry: Entry, stage: str, answer: ResponseRecord, now: float) -> bytes:
@@ -244,7 +247,7 @@ def _annotation_fields(
     return ",".join(f'"{name}":{quoted(value)}' for name, value in parts.items() if value)
 
 
-def status_of(entry: Entry, answer: ResponseRecord) -> str:
+def status_of(entry: RequestEntry, answer: ResponseRecord) -> str:
     """Return ``responseStatus``."""
     if answer.message:
         details = f'"status":"Failure","message":{quoted(answer.message)},"reason":{quoted(answer.reason)},'
