@@ -9,25 +9,18 @@ import uuid
 #: A valid ID of a client.
 VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
-#: The beginning of all IDs of this process.
-SERIES = str(uuid.uuid4())[:24]
+#: Where the ID is in an `id_line`.
+ID = slice(10, 46)
 
-_LINE = b"Audit-Id: %b%%012x\r\n" % SERIES.encode("ascii")
-
-#: Returns the number of a new request.
-next_number = itertools.count(1).__next__
+_LINE = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")
+_numbers = itertools.count(1)
 
 
-def request_id_of(number: int) -> str:
-    """Return the ID of the request with this *number*, in the form of a UUID."""
-    return f"{SERIES}{number:012x}"
-
-
-def id_line_of(number: int) -> bytes:
-    """Return the header line that names the request to a cluster."""
-    return _LINE % number
+def id_line() -> bytes:
+    """Return the header line with a unique ID in the form of a UUID; those of one process begin alike."""
+    return _LINE % next(_numbers)
 
 
 def new_request_id() -> str:
-    """Return a unique ID."""
-    return request_id_of(next_number())
+    """Return a unique ID in the form of a UUID."""
+    return id_line()[ID].decode("ascii")

@@ -96,7 +96,7 @@ class Request(ReceivedRequest):
         self.code = 0
         self.by_member = self.started = self.over = False
         self._id = ""
-        self._number = 0
+        self.id_line = b""
         self.deciding: Deferred[Outcome] | None = None
         self.exchange: Exchange | None = None
         self.place: Place | None = None

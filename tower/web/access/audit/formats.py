@@ -264,6 +264,17 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(seconds))
 
 
+def stamp(seconds: float) -> bytes:
+    """Return the same as `moment` for joining with other bytes."""
+    whole = int(seconds)
+    return b"%b%06dZ" % (_second_bytes(whole), int((seconds - whole) * 1_000_000))
+
+
+@lru_cache(maxsize=4)
+def _second_bytes(seconds: int) -> bytes:
+    return _second(seconds).encode("ascii")
+
+
 def moment(seconds: float) -> str:
     """Return *seconds* since the epoch as RFC 3339 in UTC, with microseconds."""
     whole = int(seconds)

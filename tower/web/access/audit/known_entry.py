@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from tower.kube.audit.policy import COMPLETE, NONE, RECEIVED, CompiledPolicy
 from tower.web.access.audit.entry import Entry
-from tower.web.access.audit.formats import EVENT_HEAD, annotations_of, moment, status_of, who_of
+from tower.web.access.audit.formats import EVENT_HEAD, annotations_of, stamp, status_of, who_of
 from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
-from tower.web.request_id import SERIES
+from tower.web.request_id import ID, id_line
 
 if TYPE_CHECKING:
     from tower.web.access.audit.audit import Audit
 
-# Parts of all events.
+# Between parts of all events.
 _RECEIPT = b'"requestReceivedTimestamp":"'
 _STAMP = b'","stageTimestamp":"'
 
@@ -40,7 +40,7 @@ class SharedParts:
     def __init__(self, level: str, omitted: frozenset[str], who: str, first_end: str, last_end: str) -> None:
         self.level = level
         self.has_first, self.has_last = (each not in omitted for each in (RECEIVED, COMPLETE))
-        self.head = _encoded(f'{EVENT_HEAD}"level":"{level}","auditID":"{SERIES}')
+        self.head = _encoded(f'{EVENT_HEAD}"level":"{level}","auditID":"')
         self.first, self.last = (_encoded(f'","stage":"{each}",') for each in (RECEIVED, COMPLETE))
         self.who = _encoded(who)
         self.first_end, self.last_end = (_encoded(f'"{each}}}\n') for each in (first_end, last_end))
@@ -48,11 +48,11 @@ class SharedParts:
         self._status = b""  # of that answer
 
     def status(self, entry: KnownEntry, answer: ResponseRecord) -> bytes:
-        """Return ``responseStatus``; most answers are the same object."""
+        """Return ``responseStatus`` and what follows it; most answers are the same object."""
         if entry.status:
-            return _encoded(status_of(entry, answer))
+            return _encoded(status_of(entry, answer)) + _RECEIPT
         if answer is not self._answer:
-            self._answer, self._status = answer, _encoded(status_of(entry, answer))
+            self._answer, self._status = answer, _encoded(status_of(entry, answer)) + _RECEIPT
         return self._status
 
 
@@ -90,7 +90,8 @@ class KnownRequest:
             self._make(self._entry)
         shared = self.shared
         audit.levels[shared.level] += 1
-        known = KnownEntry(self, request.number(), now)
+        request.id_line = line = id_line()
+        known = KnownEntry(self, line, now)
         if shared.has_first:
             known.waits = True
             audit.append(known)
@@ -110,13 +111,13 @@ class KnownEntry(RequestEntry):
     :ivar waits: whether it is in the next batch.
     """
 
-    __slots__ = ("_begin", "_ended", "_known", "_number", "waits")
+    __slots__ = ("_begin", "_ended", "_known", "_line", "waits")
 
     records_bodies = False
 
-    def __init__(self, known: KnownRequest, number: int, received: float) -> None:
+    def __init__(self, known: KnownRequest, line: bytes, received: float) -> None:
         self._known = known
-        self._number = number
+        self._line = line
         self._answer = UNANSWERED
         self.received = received
         self._ended = 0.0  # s since the epoch
@@ -139,21 +140,21 @@ class KnownEntry(RequestEntry):
         self.waits = False
         known = self._known
         shared = known.shared
-        number, begin = b"%012x" % self._number, self._begin
+        name, begin = self._line[ID], self._begin
         first: tuple[bytes, ...] = ()
         if not begin:
-            begin = self._begin = moment(self.received).encode()
+            begin = self._begin = stamp(self.received)
             if shared.has_first:
                 first = (
-                    *(shared.head, number, shared.first, known.line, shared.who, known.object),
+                    *(shared.head, name, shared.first, known.line, shared.who, known.object),
                     *(_RECEIPT, begin, _STAMP, begin, shared.first_end),
                 )
         if not (self._ended and shared.has_last):
             return first
-        status, end = shared.status(self, self._answer), moment(self._ended).encode()
+        status, end = shared.status(self, self._answer), stamp(self._ended)
         return (
-            *(*first, shared.head, number, shared.last, known.line, shared.who, known.object),
-            *(status, _RECEIPT, begin, _STAMP, end, shared.last_end),
+            *(*first, shared.head, name, shared.last, known.line, shared.who, known.object),
+            *(status, begin, _STAMP, end, shared.last_end),
         )
 
 
