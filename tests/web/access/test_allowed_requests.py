@@ -294,11 +294,31 @@ class BatchTests(DoorTestCase):
         before = len(self.lines)
         self.clock.advance(DELAY)
         self.assertEqual((before < 4, len(self.lines)), (True, 4))
-        for _ in range(MANY // 2):
+        for _ in range(MANY):
             self.ask()
-        self.assertEqual(len(self.lines), 4 + MANY)
+        self.assertEqual(len(self.lines), 4 + 2 * MANY - 1)
+        self.clock.advance(DELAY)
         stages = [stage for stage, _ in self.lines.stages()]
-        self.assertEqual(stages, ["RequestReceived", "ResponseComplete"] * (2 + MANY // 2))
+        self.assertEqual(stages, ["RequestReceived", "ResponseComplete"] * (2 + MANY))
+
+    def test_long(self) -> None:
+        """A request that outlasts a batch has its first event in that one, and its last one in a later one."""
+        self.ask()
+        self.audit.write()
+        self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+        other = self.kit.connect()
+        self.ask(user=other)
+        pipe = self.kit.tunnel.pipes[0]
+        first = self.events()[2]
+        self.clock.advance(1)
+        pipe.deliver(ok())
+        self.assertEqual(len(self.lines), 0)
+        self.clock.advance(DELAY)
+        (last,) = self.lines.events()
+        self.assertEqual((first["stage"], last["stage"]), ("RequestReceived", "ResponseComplete"))
+        for key in ("auditID", "requestReceivedTimestamp"):
+            self.assertEqual(first[key], last[key])
+        self.assertNotEqual(last["requestReceivedTimestamp"], last["stageTimestamp"])
 
     def test_order(self) -> None:
         """An event that is made at once comes after those that wait."""

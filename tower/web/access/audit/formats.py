@@ -55,6 +55,8 @@ EVENT_HEAD = '{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 
 # Formatting of numbers takes longer than finding their text.
 _DIGITS = [f"{number:03d}" for number in range(1000)]
+_THOUSANDTHS = [digits.encode() for digits in _DIGITS]
+_MILLIONTHS = [digits + b"Z" for digits in _THOUSANDTHS]
 
 _NO_BODY = RecordedBody()
 
@@ -265,9 +267,10 @@ def _second(seconds: int) -> str:
 
 
 def stamp(seconds: float) -> bytes:
-    """Return the same as `moment` for joining with other bytes."""
+    """Return the same as `moment`, for joining with other bytes."""
     whole = int(seconds)
-    return b"%b%06dZ" % (_second_bytes(whole), int((seconds - whole) * 1_000_000))
+    part = int((seconds - whole) * 1_000_000)
+    return _second_bytes(whole) + _THOUSANDTHS[part // 1000] + _MILLIONTHS[part % 1000]
 
 
 @lru_cache(maxsize=4)
