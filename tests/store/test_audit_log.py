@@ -112,6 +112,21 @@ class AuditLogTests(SynchronousTestCase):
         self.do()
         self.assertEqual(self.file.written, [piece * 2] * 2)
 
+    def test_hasten(self) -> None:
+        """Lines that have waited before are written at once; after a failure, they wait nevertheless."""
+        self.log.hasten()
+        self.log.put(b"1\n")
+        self.log.hasten()
+        self.clock.advance(0)
+        self.fail_to_do()
+        self.log.hasten()
+        self.clock.advance(0)
+        self.assertEqual(self.work, [])
+        self.clock.advance(RETRY_DELAY)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n"])
+        self.flushLoggedErrors()
+
     def test_slow(self) -> None:
         """While the disk is slow lines wait, and nothing else does: one piece of work at a time."""
         self.log.put(b"1\n")

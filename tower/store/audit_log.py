@@ -95,7 +95,12 @@ class AuditLog:
         self._size += len(line)
         if self._next_write is None and self._writing is None:
             self._next_write = self._reactor.callLater(BATCH_DELAY, self._write)
-        if self._next_write is not None and self._size - len(line) < MUCH <= self._size and not self._failing:
+        if self._size - len(line) < MUCH <= self._size:
+            self.hasten()
+
+    def hasten(self) -> None:
+        """Write the lines so far without further delay, unless the last write has failed."""
+        if self._next_write is not None and not self._failing:
             self._next_write.reset(0)
 
     def flush(self) -> Deferred[bool]:

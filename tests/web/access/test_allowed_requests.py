@@ -293,7 +293,7 @@ class BatchTests(DoorTestCase):
         self.ask()
         before = len(self.lines)
         self.clock.advance(DELAY)
-        self.assertEqual((before < 4, len(self.lines)), (True, 4))
+        self.assertEqual((before < 4, len(self.lines), self.lines.hastened), (True, 4, 1))
         for _ in range(MANY):
             self.ask()
         self.assertEqual(len(self.lines), 4 + 2 * MANY - 1)

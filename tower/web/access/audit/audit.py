@@ -29,8 +29,8 @@ from tower.web.outcome import ResponseRecord
 #: Memory for copies of bodies, B.
 MEMORY = 16 * 1024 * 1024
 
-#: Longest delay of an event, s, and size of a full batch, requests: in one, most of them begin and end.
-DELAY = 0.05
+#: Longest delay of an event until it is written, s, and size of a full batch, requests: in one, most of them begin and end.
+DELAY = 0.1
 MANY = 256
 
 #: Number of requests whose events are joined at once: they should fit into the processor's caches.
@@ -188,6 +188,8 @@ class Audit:
     def _in_time(self) -> None:
         self._due = None
         self.write()
+        for destination in self._json:
+            destination.backend.hasten()
 
     def write(self) -> None:
         """Write the batch now."""
