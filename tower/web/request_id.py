@@ -9,7 +9,7 @@ import uuid
 #: A valid ID of a client.
 VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
-#: Where the ID is in an `id_line`.
+#: Position of the ID in an `id_line`.
 ID = slice(10, 46)
 
 _LINE = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")

@@ -302,7 +302,7 @@ class BatchTests(DoorTestCase):
         self.assertEqual(stages, ["RequestReceived", "ResponseComplete"] * (2 + MANY))
 
     def test_long(self) -> None:
-        """A request that outlasts a batch has its first event in that one, and its last one in a later one."""
+        """A request that outlasts a batch has its first event in that one, and its last one in the next."""
         self.ask()
         self.audit.write()
         self.user.deliver(get(PODS, b"Authorization: Bearer jane"))

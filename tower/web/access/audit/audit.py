@@ -29,7 +29,7 @@ from tower.web.outcome import ResponseRecord
 #: Memory for copies of bodies, B.
 MEMORY = 16 * 1024 * 1024
 
-#: Longest delay of an event until it is written, s, and size of a full batch, requests: in one, most of them begin and end.
+#: Longest delay of an event until it is written, s, and size of a full batch, requests: most begin and end in it.
 DELAY = 0.1
 MANY = 256
 
@@ -45,9 +45,10 @@ class PendingEvent(NamedTuple):
     answer: ResponseRecord
     now: float
 
-    def parts(self) -> tuple[bytes]:
-        """Return the event, in parts."""
-        return (self.entry.event(self.stage, self.answer, self.now),)
+    def add_to(self, parts: list[bytes]) -> int:
+        """Add the event to *parts*; return 1."""
+        parts.append(self.entry.event(self.stage, self.answer, self.now))
+        return 1
 
 
 class Audit:
@@ -121,9 +122,7 @@ class Audit:
         """
         if self._clock is None:
             return None
-        if entry is not None and not (
-            isinstance(entry, Entry) and entry.is_plain and not entry.line.is_long
-        ):
+        if entry is not None and not (isinstance(entry, Entry) and entry.is_plain and not entry.line.is_long):
             return None
         return KnownRequest(self, self.policy, entry)
 
@@ -199,10 +198,10 @@ class Audit:
         self._pending = []
         for begin in range(0, len(pending), JOINED):
             parts: list[bytes] = []
+            count = 0
             for each in pending[begin : begin + JOINED]:
-                parts += each.parts()
+                count += each.add_to(parts)
             events = b"".join(parts)
-            count = events.count(b"\n")
             self.events += count
             for destination in self._json:
                 destination.backend.put(events, count)

@@ -115,9 +115,7 @@ class Entry(RequestEntry):
             self.records_bodies = not self.withheld
         self.is_plain = not (recorded.has_request or self.upgrades) and len(self.uri) <= LONGEST_KEPT
 
-    def event(
-        self, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False
-    ) -> bytes:
+    def event(self, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False) -> bytes:
         """Return the event of a *stage*; see `event_of`."""
         return event_of(self, stage, answer, now, truncated=truncated).encode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
 """Audit entries of requests that equal an earlier one of the same user and client.
 
 Their events differ from those of the earlier one by ID, times and status only, so they are joined from parts
-that are made once.  Of these, most depend on the user and client alone, and are shared by all of their requests.
+that are made once.  Most of these depend on user and client alone, and are shared by all of their requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SharedParts:
         self._status = b""  # of that answer
 
     def status(self, entry: KnownEntry, answer: ResponseRecord) -> bytes:
-        """Return ``responseStatus`` and what follows it; most answers are the same object."""
+        """Return ``responseStatus`` and the part after it; most answers are the same object."""
         if entry.status:
             return _encoded(status_of(entry, answer)) + _RECEIPT
         if answer is not self._answer:
@@ -135,27 +135,23 @@ class KnownEntry(RequestEntry):
                 self.waits = True
                 audit.append(self)
 
-    def parts(self) -> tuple[bytes, ...]:
-        """Return the events of the batch, in parts."""
+    def add_to(self, parts: list[bytes]) -> int:
+        """Add the events of the batch to *parts*; return their number."""
         self.waits = False
-        known = self._known
+        known, name, begin, count = self._known, self._line[ID], self._begin, 0
         shared = known.shared
-        name, begin = self._line[ID], self._begin
-        first: tuple[bytes, ...] = ()
         if not begin:
             begin = self._begin = stamp(self.received)
             if shared.has_first:
-                first = (
-                    *(shared.head, name, shared.first, known.line, shared.who, known.object),
-                    *(_RECEIPT, begin, _STAMP, begin, shared.first_end),
-                )
-        if not (self._ended and shared.has_last):
-            return first
-        status, end = shared.status(self, self._answer), stamp(self._ended)
-        return (
-            *(*first, shared.head, name, shared.last, known.line, shared.who, known.object),
-            *(status, begin, _STAMP, end, shared.last_end),
-        )
+                count = 1
+                parts += shared.head, name, shared.first, known.line, shared.who, known.object
+                parts += _RECEIPT, begin, _STAMP, begin, shared.first_end
+        if self._ended and shared.has_last:
+            count += 1
+            status, end = shared.status(self, self._answer), stamp(self._ended)
+            parts += shared.head, name, shared.last, known.line, shared.who, known.object
+            parts += status, begin, _STAMP, end, shared.last_end
+        return count
 
 
 def _encoded(text: str) -> bytes:

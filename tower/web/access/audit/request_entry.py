@@ -1,7 +1,8 @@
-"""What a request tells its audit entry.
+"""The interface between a request and its audit entry.
 
-An entry of an equal request (`tower.web.access.audit.known_entry`) was decided on before, and has no bodies, so
-it handles only the answer and the end.  `tower.web.access.audit.entry.Entry` handles everything.
+`tower.web.access.audit.entry.Entry` implements all of it.  The entry of an equal request
+(`tower.web.access.audit.known_entry`) has no bodies, and its decisions are known, so it implements the answer
+and the end.
 """
 
 from __future__ import annotations
