@@ -75,7 +75,6 @@ def run(folder: Path, programs: Programs) -> None:
         f"--state-dir={folder / 'agent'}",
         f"--kubeconfig={behind.kubeconfig}",
         f"--health-address={HOST}:{health}",
-        *behind.options,
     ]
     programs.start("agent", argv, secrets)
     programs.wait("the tunnel", lambda: answers(health, "/readyz/tunnel"))
@@ -90,6 +89,7 @@ def run(folder: Path, programs: Programs) -> None:
         shlex.join([*tower, "cluster", "list"]),
         shlex.join([*tower, "cluster", "agents", CLUSTER]),
         *behind.hints,
+        show + "auth whoami",
         show + "api-resources",
         show + behind.show,
     ):

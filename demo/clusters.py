@@ -15,13 +15,17 @@ REALCLUSTER = ROOT / "tests" / "integration" / "realcluster" / "realcluster"
 RIGHTS = ROOT / "deploy" / "agent-rbac.yaml"
 ASSETS = ("etcd", "kube-apiserver")
 
-DEVELOPERS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "developers"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}],
-}
+
+def binding(role: str) -> dict[str, object]:
+    """Return the binding that gives jane's group a role in the demo's cluster."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "developers"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": "dev"}],
+    }
 
 
 @dataclass
@@ -30,14 +34,12 @@ class Behind:
 
     :ivar text: description for the user.
     :ivar kubeconfig: kubeconfig of the agent.
-    :ivar options: additional options of the agent.
     :ivar hints: commands to paste before the last one.
     :ivar show: kubectl arguments of the last command.
     """
 
     text: str
     kubeconfig: Path
-    options: tuple[str, ...]
     hints: tuple[str, ...]
     show: str
 
@@ -51,19 +53,18 @@ def choose(folder: Path, kubectl: str, programs: Programs, state: Path) -> Behin
         return yours(Path(given).absolute(), kubectl)
     if os.environ.get("KUBEBUILDER_ASSETS"):
         return api_server(folder, kubectl, programs)
-    return tower_itself(state)
+    return tower_itself(state, kubectl)
 
 
 def yours(kubeconfig: Path, kubectl: str) -> Behind:
     """Use the cluster of a kubeconfig; create nothing in it."""
     if not kubeconfig.is_file():
         raise DemoError(f"DEMO_KUBECONFIG={kubeconfig}: no such file")
-    binding = "create clusterrolebinding tower-demo --clusterrole=view --user=jane"
+    grant = "create clusterrolebinding tower-demo --clusterrole=view --user=jane"
     return Behind(
         f"the cluster of {kubeconfig}",
         kubeconfig,
-        (),
-        (f"{kubectl} --kubeconfig {kubeconfig} {binding}   # grants jane read access",),
+        (f"{kubectl} --kubeconfig {kubeconfig} {grant}   # grants jane read access",),
         "auth can-i --list",
     )
 
@@ -79,17 +80,18 @@ def api_server(folder: Path, kubectl: str, programs: Programs) -> Behind:
     programs.wait("the API server", (place / "info.json").exists)
     admin = [kubectl, f"--kubeconfig={place / 'admin.kubeconfig'}"]
     output_of([*admin, "apply", "-f", str(RIGHTS)])
-    output_of([*admin, "apply", "-f", "-"], json.dumps(DEVELOPERS))
+    output_of([*admin, "apply", "-f", "-"], json.dumps(binding("cluster-admin")))
     token = output_of([*admin, "-n", "tower-system", "create", "token", "tower-agent", "--duration=24h"])
     config = json.loads((place / "admin.kubeconfig").read_text())
     config["users"][0]["user"] = {"token": token.strip()}
     agent = folder / "agent.kubeconfig"
     agent.touch(0o600)
     agent.write_text(json.dumps(config))
-    return Behind("a local API server", agent, (), (), "get namespaces")
+    return Behind("a local API server", agent, (), "get namespaces")
 
 
-def tower_itself(state: Path) -> Behind:
-    """Use Tower's own API as the cluster; the agent has the administrator's credential."""
+def tower_itself(state: Path, kubectl: str) -> Behind:
+    """Use Tower's own API as the cluster; the agent has the administrator's credential, jane may read."""
     (admin,) = state.glob("admin*.kubeconfig")
-    return Behind("Tower's own API", admin, ("--no-impersonation",), (), "get clusters")
+    output_of([kubectl, f"--kubeconfig={admin}", "apply", "-f", "-"], json.dumps(binding("tower:viewer")))
+    return Behind("Tower's own API", admin, (), "get clusters")

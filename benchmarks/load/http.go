@@ -78,8 +78,8 @@ func serveHTTP(address string, settings *tls.Config) error {
 	}
 }
 
-// answerNext answers a request with 1 KiB of JSON, with as many bytes as ?bytes=, or with an event every ?watch=;
-// it reads and drops the request's body.
+// answerNext answers a request with 1 KiB of JSON, with as many bytes as ?bytes=, or with events at the
+// interval ?every=; it reads and drops the request's body.
 func answerNext(connection net.Conn, reader *bufio.Reader) error {
 	head, err := peekHead(reader)
 	if err != nil {
@@ -107,7 +107,7 @@ func answerNext(connection net.Conn, reader *bufio.Reader) error {
 	if err := receive(reader, body); err != nil {
 		return err
 	}
-	if every, err := time.ParseDuration(where.Query().Get("watch")); err == nil {
+	if every, err := time.ParseDuration(where.Query().Get("every")); err == nil {
 		return sendEvents(connection, every)
 	}
 	if octets, err := strconv.ParseInt(where.Query().Get("bytes"), 10, 64); err == nil {

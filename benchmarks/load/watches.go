@@ -93,7 +93,7 @@ func (w *watcher) open(way *way, every time.Duration) (err error) {
 	if w.connection, err = way.dial(way.target.Host, way.target.Scheme == "https"); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w.connection, "GET %s?watch=%s HTTP/1.1\r\nHost: %s\r\n%s\r\n", way.target.Path, every, way.target.Host, way.bearer)
+	_, err = fmt.Fprintf(w.connection, "GET %sapi/v1/pods?watch=true&every=%s HTTP/1.1\r\nHost: %s\r\n%s\r\n", way.target.Path, every, way.target.Host, way.bearer)
 	return err
 }
 

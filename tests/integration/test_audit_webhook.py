@@ -148,7 +148,8 @@ class FullQueueTests(WebhookTestCase):
         before = self.tower.proxy.memory()
         self.ask(200)
         # the last events follow their answers
-        wait_for("lost events", lambda: self.counters()['apiserver_audit_error_total{plugin="webhook"}'] >= 300)
+        lost = 'apiserver_audit_error_total{plugin="webhook"}'
+        wait_for("lost events", lambda: self.counters()[lost] >= 300)
         found = self.counters()
         self.assertEqual(found["tower_audit_webhook_waiting_events"], 100)
         self.assertEqual(found['apiserver_audit_error_total{plugin="log"}'], 0)

@@ -73,7 +73,9 @@ class DemoTests(SynchronousTestCase):
 
     def test_tower_itself(self) -> None:
         """Without a real cluster, Tower's own API serves as one."""
-        self.assertIn("alpha", self.demo()[-1])
+        answers = self.demo()
+        self.assertIn("alpha", answers[-1])
+        self.assertRegex(answers[2], r"Username +jane\n")
 
     def test_given_cluster(self) -> None:
         """The cluster of DEMO_KUBECONFIG is behind the agent."""
