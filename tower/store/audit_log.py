@@ -100,7 +100,7 @@ class AuditLog:
 
     def hasten(self) -> None:
         """Write the lines so far without further delay, unless the last write has failed."""
-        if self._next_write is not None and not self._failing:
+        if self._next_write is not None and not (self._failing or self._stopped):
             self._next_write.reset(0)
 
     def flush(self) -> Deferred[bool]:

@@ -179,6 +179,33 @@ class RepetitionTests(DoorTestCase):
         ids = [each["auditID"] for each in self.events()[::2]]
         self.assertEqual((len(set(ids)), ids[3:]), (4, ["own", "own"]))
 
+    def test_same_ids(self) -> None:
+        """The cluster gets the ID of an equal request, and so does the user in an answer that Tower makes."""
+        self.ask()
+        self.events()
+        for _ in range(2):
+            self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+            head = self.kit.pipe.taken()
+            self.kit.pipe.deliver(ok())
+            first, last = self.events()
+            self.assertIn(b"\r\nAudit-Id: %b\r\n\r\n" % first["auditID"].encode(), head)
+            self.assertEqual(first["auditID"], last["auditID"])
+        self.user.taken()
+        self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+        self.kit.pipe.deliver(b"no answer\r\n\r\n")
+        answer, (first, last) = self.user.taken(), self.events()
+        self.assertIn(b"\r\nAudit-Id: %b\r\n" % first["auditID"].encode(), answer)
+        self.assertEqual((first["auditID"], last["responseStatus"]["code"]), (last["auditID"], 502))
+
+    def test_shared(self) -> None:
+        """Requests of a user for several objects share what does not depend on the object."""
+        for name in (b"a", b"b") * 3:
+            self.ask(PODS + b"/" + name)
+        one, other = (each.known for each in self.user_requests().values())
+        self.assertIs(one.shared, other.shared)
+        names = [each["objectRef"]["name"] for each in self.events()]
+        self.assertEqual(names, ["a", "a", "b", "b"] * 3)
+
     def test_gone(self) -> None:
         """If the client disconnects, the event has the cause."""
         self.ask()

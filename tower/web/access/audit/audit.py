@@ -29,7 +29,7 @@ from tower.web.outcome import ResponseRecord
 #: Memory for copies of bodies, B.
 MEMORY = 16 * 1024 * 1024
 
-#: Longest delay of an event until it is written, s, and size of a full batch, requests: most begin and end in it.
+#: Longest delay of an event until it is written, s, and size of a batch, requests: most begin and end in one.
 DELAY = 0.1
 MANY = 256
 

@@ -91,9 +91,8 @@ class KnownRequest:
         shared = self.shared
         audit.levels[shared.level] += 1
         request.id_line = line = id_line()
-        known = KnownEntry(self, line, now)
+        known = KnownEntry(self, line, now, waits=shared.has_first)
         if shared.has_first:
-            known.waits = True
             audit.append(known)
         return known
 
@@ -115,7 +114,7 @@ class KnownEntry(RequestEntry):
 
     records_bodies = False
 
-    def __init__(self, known: KnownRequest, line: bytes, received: float) -> None:
+    def __init__(self, known: KnownRequest, line: bytes, received: float, *, waits: bool) -> None:
         self._known = known
         self._line = line
         self._answer = UNANSWERED
@@ -123,7 +122,7 @@ class KnownEntry(RequestEntry):
         self._ended = 0.0  # s since the epoch
         self.status = ""
         self._begin = b""  # the time in events, once there is one
-        self.waits = False
+        self.waits = waits
 
     def ended(self) -> None:
         """Record that the request has ended; only the first call counts."""
