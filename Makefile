@@ -20,39 +20,44 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Six groups run side by side, because five of them mostly wait.  Modules that compare speeds, or measure users under an
+# Seven groups run side by side, because most of them wait.  Modules that compare speeds, or measure users under an
 # attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
-# Builds the image three times: two minutes of processor time.
+# Builds the image three times: two minutes of processor time, with the lowest priority.
 IMAGE := $(filter %.test_image,$(INTEGRATION))
-BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
+BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
 	$(QUICK)
 ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
-# Health, metrics, signals, rotation: they wait for the programs' periods.
+# Health, metrics, signals, rotation: they wait for the programs' periods.  And the charts' content.
 OPERATION := $(filter %.test_cluster_health %.test_member_health %.test_doctor %.test_doctor_member %.test_first_line \
-	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses,$(INTEGRATION))
-# Tower in Kubernetes: a host cluster, charts, manifests.
+	%.test_metrics %.test_restore_drill %.test_backup_faults %.test_rotation %.test_signals %.test_wrong_uses \
+	%.test_agent_chart %.test_proxy_chart,$(INTEGRATION))
+# Tower in Kubernetes: a host cluster, installed charts, manifests.
 HOST := $(filter %.test_rest_client %.test_kubernetes_store %.test_leader %.test_host_controller %.test_host_cluster %.test_host_setup %.test_agent_manifest \
-	%.test_agent_chart %.test_proxy_chart %.test_installed_charts %.test_realcluster_workloads \
+	%.test_installed_charts %.test_realcluster_workloads \
 	%.test_proxy_pods,$(INTEGRATION))
 # Old agents and proxies, and hostile ones.
 PEERS := $(filter %.test_old_agent %.test_old_agent_messages %.test_old_join %.test_old_proxy %.test_hostile_agent \
 	%.test_hostile_proxy %.test_v1_fleet,$(INTEGRATION))
+# Nodes that the proxy reaches by SSH, and clouds that list them.
+NODES := $(filter tests.integration.test_node% tests.integration.test_cloud% %.test_kubelets %.test_key_rotation, \
+	$(INTEGRATION))
 # Users of an organization: certificates, tokens, policies and rules; they share one real cluster.
 DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_policies %.test_access_guides \
 	%.test_authorization_modes %.test_authorization_webhook %.test_authorizers %.test_oidc %.test_oidc_tokens \
 	%.test_servers %.test_faulty_peers %.test_login %.test_roles %.test_owner_policy \
 	%.test_request_limits %.test_reviewed_users %.test_audit_policies %.test_audit_webhook \
-	%.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS),$(INTEGRATION))
+	tests.integration.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
+WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))
+SLOW := $(addprefix slow-,waiting operation host attacks door peers busy)
 # Makes targets concurrently, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -109,12 +114,13 @@ quick: $(VENV)/.ready
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
-	tools/aside $(TRIAL) --limit 2400 $(UNIT) || failed=1; \
+	tools/aside $(TRIAL) --limit 1200 $(UNIT) || failed=1; \
+	tools/aside $(TRIAL) --limit 1200 $(IMAGE) || failed=1; \
 	exit $$failed
 
 slow: $(VENV)/.ready kubectl realcluster go-clients
 	@failed=0; \
-	$(SIDE_BY_SIDE) slow-waiting slow-operation slow-host slow-attacks slow-door slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) $(SLOW) || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-image slow-alone || failed=1; \
 	exit $$failed
 
@@ -135,7 +141,10 @@ slow-attacks: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(ATTACKS)
 
 slow-door: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(DOOR) $(PEERS)
+	$(TRIAL) --limit 2400 $(DOOR)
+
+slow-peers: $(VENV)/.ready
+	$(TRIAL) --limit 2400 $(PEERS) $(NODES)
 
 slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
@@ -154,8 +163,8 @@ test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
-	$(SIDE_BY_SIDE) aside slow-waiting slow-operation slow-host slow-attacks slow-door slow-busy || failed=1; \
-	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz || failed=1; \
+	$(SIDE_BY_SIDE) aside $(SLOW) || failed=1; \
+	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 from twisted.application.service import IService, MultiService, Service
@@ -30,12 +31,7 @@ from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
 from tower.control.state_files import DATABASE, SECRETS_KEY, check_database
 from tower.control.validation import locked_state, validate
-from tower.controller.controller import QUARANTINE, Controller
-from tower.controller.host_access import HostAccess
-from tower.controller.kubeconfig_issuer import KubeconfigIssuer
-from tower.controller.leader.hosted_proxy import HostedProxy
 from tower.errors import TowerError
-from tower.hosted import crd_installation, replica
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.net.addresses import is_wildcard, join_address
@@ -54,10 +50,19 @@ from tower.tunnels.drains import ClusterDrains
 from tower.web.access.audit.changes import ChangeRecorder
 from tower.web.access.request_logs import RequestLogs
 
+# With a host cluster only: the programs of others start sooner without these modules.
+if TYPE_CHECKING:
+    from tower.controller.controller import Controller
+    from tower.controller.host_access import HostAccess
+    from tower.controller.leader.hosted_proxy import HostedProxy
+
 __all__ = ["Options", "Proxy", "main", "makeService"]
 
 #: Time for requests to finish when the proxy stops, s.
 GRACE = 10.0
+
+#: How long the port of a removed cluster is not assigned again, s.
+QUARANTINE = 30 * 86400.0
 
 
 def main() -> int:
@@ -78,12 +83,19 @@ def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     errors = validate(options.complete(), reactor)
     if options["install-crds"]:
         raise_all(errors)
+        from tower.hosted import crd_installation
+
         return crd_installation(options, reactor)
     state = locked_state(options, errors)
     create = partial(_create, options, state, reactor)
     proxy: Proxy | HostedProxy
     try:
-        proxy = replica(options, reactor, state, create) if options.is_hosted else create()
+        if options.is_hosted:
+            from tower.hosted import replica
+
+            proxy = replica(options, reactor, state, create)
+        else:
+            proxy = create()
     except Exception:
         state.close()
         raise
@@ -220,6 +232,9 @@ class Proxy(MultiService):
         self, runtime: Runtime, access: HostAccess, trust: TrustPlane, serving: ServingPlane
     ) -> Controller:
         """Return the controller of the host cluster."""
+        from tower.controller.controller import Controller
+        from tower.controller.kubeconfig_issuer import KubeconfigIssuer
+
         records, keys = self._records, trust.keys
         controller = Controller(
             runtime.reactor,

@@ -13,7 +13,7 @@ from tests.attacks import bearers
 from tests.fakes.gateway import get
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
-from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, MEMBER_TOKENS
+from tower.clusters.object_meta import ALLOW_LONE_TOKENS, ALLOW_TOKENS, MEMBER_TOKENS
 from tower.kube.head_policy import allow_member_tokens
 
 ALICE = (b"Impersonate-User: alice",)

@@ -14,7 +14,7 @@ from tests.attacks.head_server import NAMES
 from tests.fakes.gateway import FakeUser, get, ok
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
-from tower.clusters.cluster import MEMBER_TOKENS
+from tower.clusters.object_meta import MEMBER_TOKENS
 from tower.errors import Forbidden
 from tower.http.requests import HeadReader
 from tower.kube.canonical_head import write_trusted_fields

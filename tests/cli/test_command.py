@@ -15,8 +15,7 @@ from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse, FakeTerminal
 from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
-from tower.clusters.cluster import DRAIN, MEMBER_TOKENS
-from tower.clusters.object_meta import ObjectMeta
+from tower.clusters.object_meta import DRAIN, MEMBER_TOKENS, ObjectMeta
 from tower.controller.objects.host_cluster import FINALIZER
 from tower.web.api.issuer import Published
 

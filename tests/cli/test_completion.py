@@ -6,10 +6,10 @@ import io
 import os
 
 from tests.fakes.cli import CommandTestCase
-from tower.cli.arguments import parser
+from tower.cli.arguments import SHELLS, parser
 from tower.cli.client import CommandFailed, TowerClient
 from tower.cli.command import find_access
-from tower.cli.completion import SHELLS, complete
+from tower.cli.completion import complete
 
 
 class CompletionTests(CommandTestCase):
@@ -25,7 +25,7 @@ class CompletionTests(CommandTestCase):
         def connect(options: object) -> TowerClient:
             if not is_reachable:
                 raise CommandFailed("no proxy")
-            return self.client(find_access(options))  # type: ignore[arg-type]
+            return self.client(find_access(options, environ))  # type: ignore[arg-type]
 
         out, codes = io.StringIO(), list[int]()
         environ = {"TOWER_STATE_DIR": self.state}

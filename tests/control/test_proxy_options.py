@@ -96,7 +96,10 @@ class OptionsTests(SynchronousTestCase):
         """A port that is in use is named by its option."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
-            options = self.parse("--host=127.0.0.1", f"--port={port}", "--cluster-ports=none")
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                free = other.getsockname()[1]
+            ports = f"--port={port}", f"--secure-port={free}", "--cluster-ports=none"
+            options = self.parse("--host=127.0.0.1", *ports)
             refusal = str(self.assertRaises(OptionError, options.check_listening))
         self.assertIn(f"--port '{port}' is not available at 127.0.0.1 (address already in use", refusal)
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import Bench
 from tests.fakes.credentials import authenticated, authenticator
 from tests.fakes.tunnels import FakeTunnel
-from tower.clusters.cluster import DRAIN
+from tower.clusters.object_meta import DRAIN
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.control.revocation import Revocation
 from tower.tunnels.drains import CHECK_PERIOD, ClusterDrains

@@ -12,6 +12,7 @@ from tower.doctor import person
 from tower.doctor.findings import Finding
 from tower.doctor.person import examine_kubeconfig
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
+from tower.kube.rest.kubeconfig_files import KubeconfigFiles
 
 SERVER = "https://tower.example:8443/clusters/alpha"
 VERSION = ("GET", "/clusters/alpha/version")
@@ -39,7 +40,9 @@ class PersonTests(DoctorTestCase):
 
     def look(self, now: float = NOW) -> dict[str, Finding]:
         """Return the findings."""
-        return self.found(examine_kubeconfig(self.network, str(self.file), None, {}, lambda: now))
+        return self.found(
+            examine_kubeconfig(self.network, KubeconfigFiles((self.file,)), None, {}, lambda: now)
+        )
 
     def test_sound(self) -> None:
         """Nothing is wrong; version and user are shown."""

@@ -24,9 +24,10 @@ class FakeFields:
 
 @define(eq=False)
 class FakeGateway:
-    """A gateway without an audit."""
+    """A gateway without an audit and limits."""
 
     audit: Any = None
+    inflight: Any = None
 
 
 @define

@@ -41,12 +41,16 @@ class StartErrors:
         key, public = folder / "accounts.key", folder / "accounts.pub"
         run(["openssl", "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", str(key)])
         run(["openssl", "ec", "-in", str(key), "-pubout", "-out", str(public)])
+        serving = folder / "serving"  # else several starts would write the same certificate at once
+        serving.mkdir()
+        files = ("-keyout", str(serving / "apiserver.key"), "-out", str(serving / "apiserver.crt"))
+        run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", *files])
         self._required = (
             "--etcd-servers=http://127.0.0.1:1",
             "--service-account-issuer=https://accounts",
             f"--service-account-key-file={public}",
             f"--service-account-signing-key-file={key}",
-            f"--cert-dir={folder / 'serving'}",
+            f"--cert-dir={serving}",
         )
 
     def of(self, *options: str) -> str:

@@ -183,6 +183,11 @@ class Conversation(LongStream):
         wait_for("the end of the command", lambda: self.failure)
         return self._error()
 
+    @property
+    def code(self) -> int | None:
+        """Exit code of kubectl, once it has ended."""
+        return self._process.returncode
+
     def finish(self) -> None:
         """End the command's input; it must end with exit code 0."""
         self._stop.set()

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlencode, urljoin
 
-from tests.integration.programs import script
+from tests.integration.programs import reset_signals, script
 
 #: Longest time of a command on a busy machine, s.
 PATIENCE = 90.0
@@ -102,6 +102,7 @@ class PersonAtMachine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=reset_signals,  # noqa: PLW1509 (two system calls)
         )
 
     def try_kubectl(self, program: Path, *words: str) -> tuple[int, str, str]:

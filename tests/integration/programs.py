@@ -81,7 +81,7 @@ def die_with_parent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _reset_signals() -> None:
+def reset_signals() -> None:
     """Also make it receive SIGINT, even if the shell that started the tests made them ignore it."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -135,7 +135,7 @@ class Program:
                 env=self._environment,
                 start_new_session=True,
                 **self._owner,
-                preexec_fn=_reset_signals,  # noqa: PLW1509 (two system calls)
+                preexec_fn=reset_signals,  # noqa: PLW1509 (two system calls)
             )
 
     def running(self) -> bool:

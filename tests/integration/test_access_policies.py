@@ -129,14 +129,23 @@ class AccessPolicyTests(harness.TowerTestCase):
         self.assertEqual(command.stdout.readline(), b"hello\n")
         return [watch, command]
 
+    def events(self) -> list[dict[str, Any]]:
+        """Return the complete events of the audit log."""
+        lines = self.audit.read_text().splitlines(keepends=True)
+        return [json.loads(each) for each in lines if each.endswith("\n")]
+
     def changed(self, verb: str, resource: str) -> float:
         """Return when the proxy made an administrator's last change, s since the epoch."""
-        events = [json.loads(each) for each in self.audit.read_text().splitlines()]
-        return max(
-            datetime.fromisoformat(each["stageTimestamp"]).timestamp()
-            for each in events
-            if (each["verb"], each.get("objectRef", {}).get("resource")) == (verb, resource)
+        times = wait_for(
+            "the event of the change",
+            lambda: [
+                datetime.fromisoformat(each["stageTimestamp"]).timestamp()
+                for each in self.events()
+                if each["stage"] == "ResponseComplete"
+                and (each["verb"], each.get("objectRef", {}).get("resource")) == (verb, resource)
+            ],
         )
+        return max(times)
 
     def check_ended(
         self, sessions: list[subprocess.Popen[bytes]], change: Callable[[], float], ahead: float = 0.0
@@ -148,7 +157,8 @@ class AccessPolicyTests(harness.TowerTestCase):
         """
         for each in sessions:
             wait_for("the end of a session", lambda each=each: each.poll() is not None)  # type: ignore[misc]
-        cuts = re.findall(r"(?m)^(\S+) info \S+ closed \d+ connections of", self.tower.proxy.output())
+        pattern = r"(?m)^(\S+) info \S+ closed \d+ connections of"
+        cuts = wait_for("the log", lambda: re.findall(pattern, self.tower.proxy.output()))
         self.assertLess(datetime.fromisoformat(cuts[-1]).timestamp() - ahead - change(), SOON)
 
     def test_life_of_a_policy(self) -> None:
@@ -185,14 +195,16 @@ class AccessPolicyTests(harness.TowerTestCase):
         self.check_ended([*sessions, watch], lambda: self.changed("delete", "accesspolicies"))
         self.assertIn("not admitted to cluster alpha", self.refused(jane, *PODS))
         self.assertIn("connections of jane@example.org to cluster alpha", self.tower.proxy.output())
-        events = [json.loads(each) for each in self.audit.read_text().splitlines()]
-        (event,) = [
-            each
-            for each in events
-            if each["stage"] == "ResponseComplete"
-            and each.get("objectRef", {}).get("subresource") == "exec"
-            and each["responseStatus"]["code"] == 101
-        ]
+        (event,) = wait_for(
+            "the event of the command",
+            lambda: [
+                each
+                for each in self.events()
+                if each["stage"] == "ResponseComplete"
+                and each.get("objectRef", {}).get("subresource") == "exec"
+                and each["responseStatus"]["code"] == 101
+            ],
+        )
         self.assertEqual(event["user"]["username"], "jane@example.org")
         notes = event["annotations"]
         self.assertEqual(notes["cluster.kubesphere.io/access-policies"], "dev")

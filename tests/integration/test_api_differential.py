@@ -143,6 +143,19 @@ class DifferentialTests(harness.TowerTestCase):
         for seed in SEEDS:
             self.walk(seed)
 
+    def test_timeouts(self) -> None:
+        """The parameter timeout is Go's notation; a watch ignores it."""
+        for value in ("5s", "0", "-1s", "100h", "x", "10", "1d", "1s2", ".s", "%2B1m", "1h2m3.5s", "1%20s"):
+            for query in (f"timeout={value}", f"timeout={value}&timeoutSeconds=1&watch=true"):
+                found = {}
+                for side, person in self.sides.items():
+                    answer = self.ask(person, "GET", f"{CLUSTERS}?{query}")
+                    message = json.loads(answer.body)["message"] if answer.status >= 400 else ""
+                    found[side] = answer.status, message
+                status, text = found["real"]
+                self.assertEqual(found["tower"][0], status, (query, found))
+                self.assertTrue(found["tower"][1].startswith(text), (query, found))
+
 
 def content(choose: random.Random) -> dict[str, Any]:
     """Return a random part of an object."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.integration import harness
 from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, wait_for
+from tests.integration.programs import LOOPBACK, NotInTimeError, wait_for
 from tests.integration.review_webhook import ReviewWebhook
 
 CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
@@ -55,6 +55,7 @@ class WebhookTestCase(harness.TowerTestCase):
         self.hook = EventReceiver(self.folder)
         self.addCleanup(self.hook.stop)
         self.metrics, self.place = free_port(), self.folder / "audit.log"
+        self.asked = 0
         tower.proxy = tower.proxy_program(
             f"--audit-webhook-config-file={self.hook.kubeconfig}",
             f"--audit-log-path={self.place}",
@@ -84,14 +85,30 @@ class WebhookTestCase(harness.TowerTestCase):
             self.assertEqual(response.status, 200)
             longest = max(longest, time.monotonic() - began)
         connection.close()
+        self.asked += number
         return longest
 
     def all_events(self) -> None:
-        """Wait until the webhook has all events of the log, each once."""
-        wait_for("the events", lambda: self.counters()["tower_audit_webhook_waiting_events"] == 0, 60, 0.3)
-        wait_for("the log", lambda: self.place.read_bytes().count(b"\n") >= len(self.hook.events), 10, 0.2)
-        logged = sorted((line for line in map(json.loads, self.place.read_bytes().splitlines())), key=_key)
-        self.assertEqual([_key(each) for each in sorted(self.hook.events, key=_key)], list(map(_key, logged)))
+        """Wait until the webhook has all events of the log, each once: two of each request."""
+
+        def is_complete() -> bool:  # events follow their answers
+            return len(self.logged()) >= 2 * self.asked and self.posted() == self.logged()
+
+        try:
+            wait_for("the events", is_complete, 60, 0.3)
+        except NotInTimeError:
+            self.assertEqual(self.posted(), self.logged())
+            raise
+        wait_for("no events", lambda: self.counters()["tower_audit_webhook_waiting_events"] == 0)
+
+    def posted(self) -> list[tuple[str, str]]:
+        """Return the events of the webhook, in order."""
+        return sorted(map(_key, self.hook.events))
+
+    def logged(self) -> list[tuple[str, str]]:
+        """Return the events of the log, in order."""
+        lines = self.place.read_bytes().splitlines(keepends=True)
+        return sorted(_key(json.loads(line)) for line in lines if line.endswith(b"\n"))
 
 
 class BatchTests(WebhookTestCase):

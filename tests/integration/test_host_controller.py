@@ -20,7 +20,7 @@ from tests.fakes.certificates import authority
 from tests.integration.member import Running
 from tower.clusters.host.host_object import ClusterCodec
 from tower.clusters.records import Records
-from tower.controller.controller import PROBE_PERIOD, QUARANTINE, Controller
+from tower.controller.controller import PROBE_PERIOD, Controller
 from tower.controller.host_access import HostAccess
 from tower.controller.kubeconfig_issuer import KubeconfigIssuer
 from tower.controller.objects.host_cluster import ADDRESS_ANNOTATION, BALANCER_ANNOTATION, FINALIZER
@@ -29,6 +29,7 @@ from tower.kube.kubeconfig import read_kubeconfig
 from tower.kube.rest.host_api import Object
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
+from tower.proxy import QUARANTINE
 from tower.reactor.clock import TimeOfDay
 from tower.store.kinds import V1_TOKENS
 from tower.store.kubernetes.host_kinds import NAMES, own_codecs, own_type

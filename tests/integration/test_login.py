@@ -28,7 +28,7 @@ from tests.integration.member import Running, kubectls, member, oldest_and_newes
 from tests.integration.person_login import PersonAtMachine, browse, chromium, follower, form_browser
 from tests.integration.plain_service import COOKIE, PlainService
 from tests.integration.process_clock import ProcessClock
-from tests.integration.programs import run, wait_for
+from tests.integration.programs import run, script, wait_for
 from tests.integration.token_issuer import TokenIssuer
 from tests.integration.token_users import CLUSTERS, PODS, allow, anybody, is_authenticated, message
 
@@ -148,9 +148,9 @@ class LoginTests(SynchronousTestCase):
 
     def check_commands(self, jane: PersonAtMachine) -> None:
         """Check the commands of Tower that use a context."""
-        context = ("--kubeconfig", str(jane.kubeconfig), "--context", "tower/alpha")
-        self.assertIn(f"user: {dex.USER}, groups authors", jane.tower(*context, "doctor"))
-        forward = jane.begin(*context, "forward", "alpha", "web", "--listen", "127.0.0.1:0")
+        for words in (("doctor", "alpha"), ("--context", "tower/alpha", "doctor")):
+            self.assertIn(f"user: {dex.USER}, groups authors", jane.tower(*words))
+        forward = jane.begin("forward", "alpha", "web", "--listen", "127.0.0.1:0")
         self.addCleanup(forward.kill)
         assert forward.stderr is not None
         found = re.search(r"forwarding (\S+) to alpha/web", forward.stderr.readline())
@@ -160,6 +160,20 @@ class LoginTests(SynchronousTestCase):
             self.assertEqual(answer.read(), b"welcome")
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=30)
+
+    def test_doctor(self) -> None:
+        """The checks of the proxy's machine include the provider, as the proxy and as this machine see it."""
+        words = [script("tower"), "--state-dir", str(self.tower.state), "doctor"]
+        out = run(words).stdout.decode()
+        self.assertRegex(out, r"ok +proxy's keys: the proxy has \d+ of " + self.dex.url)
+        self.assertRegex(
+            out, r"ok +identity provider: .*\nok +provider's keys: .* has \d+\nok +provider's clock: "
+        )
+        self.dex.kill()
+        done = run(words)
+        self.assertEqual(done.returncode, 1)
+        (line,) = (line for line in done.stdout.decode().splitlines() if line.startswith("FAIL"))
+        self.assertRegex(line, "FAIL +identity provider: .*refused -> start the provider, or correct its URL")
 
     def test_matrix(self) -> None:
         """All operations of kubectl work with a login's context, also as other users by impersonation."""
@@ -324,10 +338,13 @@ class CertifiedProviderTests(SynchronousTestCase):
         words = ("login", url, "--certificate-authority", str(tower.state / "serving-ca.pem"))
 
         jane = PersonAtMachine(Path(tempfile.mkdtemp(dir=folder)), form_browser("jane"))
-        for visits in (2, 1):  # the first login learns that the provider needs the user's consent
+        for answers in (2, 1):  # the first login learns that the provider needs the user's consent
             before = provider.count("authorization.success")
-            self.assertIn("as jane until", jane.tower(*words))
-            self.assertEqual(provider.count("authorization.success") - before, visits)
+            code, out, shown = jane.try_tower(*words)
+            self.assertEqual(code, 0, shown)
+            self.assertIn("as jane until", out)
+            self.assertEqual(shown.count("log in with a browser"), 1, shown)
+            self.assertEqual(provider.count("authorization.success") - before, answers)
         jane.tower("logout")
         self.assertIn("as jane until", jane.tower(*words))
 

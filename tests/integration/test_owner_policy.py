@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -145,10 +144,8 @@ class OwnerPolicyTests(harness.TowerTestCase):
         watch, command = self.start(*PODS, "--watch"), self.exec()
         assert watch.stdout is not None
         self.assertIn(b"NAME", watch.stdout.readline())
-        began = time.monotonic()
         policy.write_text(document({"access": "no-exec"}))
         command.wait(SOON)
-        self.assertLess(time.monotonic() - began, SOON)
         self.assertIsNone(watch.poll())
 
         policy.write_text("kind: [")
@@ -192,7 +189,7 @@ class OwnerPolicyTests(harness.TowerTestCase):
         wait_for("the lack of the ConfigMap", lambda: "does not exist: create it" in self.page(), 60)
         own = {"access": "no-exec", "namespaces": ["default"]}
         owner("create", "configmap", name, f"--from-literal=policy.yaml={document({}, own)}")
-        self.agent.wait_until_ready()
+        wait_for("the policy", lambda: "[+]policy ok" in self.page())
         self.assertIn("shell", self.works(*PODS))
 
         owner("apply", "-f", "-", stdin=self.map_of(name, document({})))
@@ -200,10 +197,8 @@ class OwnerPolicyTests(harness.TowerTestCase):
         command = self.start(*PODS, "--all-namespaces", "--watch")
         assert command.stdout is not None
         self.assertIn(b"NAME", command.stdout.readline())
-        began = time.monotonic()
         owner("apply", "-f", "-", stdin=self.map_of(name, document(own)))
         command.wait(SOON)
-        self.assertLess(time.monotonic() - began, SOON)
         self.assertIn("in the namespace default", self.refused("get", "nodes"))
         owner("apply", "-f", "-", stdin=self.map_of(name, "spec: 1"))
         wait_for("the warning", lambda: "policy.yaml: apiVersion: None: must be" in self.page())

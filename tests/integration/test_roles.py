@@ -14,7 +14,7 @@ from tests.integration import harness
 from tests.integration.matrix import Matrix
 from tests.integration.member import kubectls, member
 from tests.integration.person import Person
-from tests.integration.programs import run
+from tests.integration.programs import run, wait_for
 
 SOON = 3.0  # s from a change to the end of a watch: 2 s, and the machine's delays
 TOKENS = """t-jane,jane,7,dev
@@ -279,11 +279,15 @@ class RoleTests(harness.TowerTestCase):
             seen.append(json.loads(answer.read())["status"]["userInfo"]["username"])
         self.assertEqual(seen, ["jane", "bob", "jane", "eve", "jane"])
 
+    def events_of_bob(self) -> list[dict[str, Any]]:
+        """Return the complete events of requests that another user sent as bob."""
+        lines = self.audit.read_text().splitlines(keepends=True)
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [each for each in events if each.get("impersonatedUser", {}).get("username") == "bob"]
+
     def check_audit(self) -> None:
         """The audit log has both users."""
-        events = [json.loads(line) for line in self.audit.read_text().splitlines()]
-        found = [each for each in events if each.get("impersonatedUser", {}).get("username") == "bob"]
-        self.assertTrue(found)
+        found = wait_for("bob's events", self.events_of_bob)
         self.assertEqual({each["user"]["username"] for each in found}, {"jane"})
 
     def test_united_answers(self) -> None:

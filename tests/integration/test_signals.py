@@ -8,15 +8,16 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 from functools import partial
 from pathlib import Path
 
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.long_streams import BlockServer, Conversation, Download
-from tests.integration.member import kubectls, member
+from tests.integration.member import kubectls, member, oldest_and_newest
 from tests.integration.person import Person
-from tests.integration.programs import LOOPBACK, PATIENCE, Program, script, wait_for
+from tests.integration.programs import LOOPBACK, PATIENCE, Program, clean_environment, script, wait_for
 
 SIZE = 64 << 20  # B; more than all buffers in between
 PIECE = 32 << 20  # B, read before the stop; the rest must arrive within its 10 s
@@ -219,6 +220,58 @@ class StopTests(LoggedTestCase):
         proxy.signal(signal.SIGTERM)
         self.assertEqual(proxy.wait(5), 128 + signal.SIGTERM)
         self.assertIn("second SIGTERM", self.messages()[-1])
+
+
+class NoticeTests(LoggedTestCase):
+    """SIGTERM while kubectl uses a real cluster: its messages."""
+
+    def setUp(self) -> None:
+        """Connect the cluster."""
+        super().setUp()
+        self.tower.add("alpha", member().agent, harness.PATIENT)
+        self.config = self.tower.person("alpha", "jane", "--group", "dev").kubeconfig
+        self.oldest, self.newest = oldest_and_newest()
+
+    def kubectl(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start kubectl, and wait for its first line."""
+        running = subprocess.Popen(
+            [str(self.newest), f"--kubeconfig={self.config}", "-v=4", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=clean_environment({"KUBECACHEDIR": str(self.folder / "cache")}),
+        )
+        self.addCleanup(running.communicate)
+        self.addCleanup(running.kill)
+        assert running.stdout is not None
+        self.assertTrue(running.stdout.readline())
+        return running
+
+    def test_messages(self) -> None:
+        """Commands fail with the reason, forwarded ports have it in their log; a followed log fails too."""
+        commands = [Conversation(each, self.config) for each in (self.oldest, self.newest)]
+        for each in commands:
+            self.addCleanup(each.close)
+        forward = self.kubectl("port-forward", "pod/shell", ":9")
+        follow = self.kubectl("logs", "-f", "shell", "-c", "sidecar")
+        for each in commands:
+            each.check()
+        reason = "tower-proxy is stopping; connect again"
+        self.tower.proxy.signal(signal.SIGTERM)
+        for each in commands:
+            self.assertEqual(each.wait_for_end(), f"error: {reason}")
+            self.assertEqual(each.code, 1)
+        for running, wanted in (
+            (forward, ("close 1001 (", reason, "error: lost connection to pod")),
+            (follow, ("error: ",)),
+        ):
+            error = running.communicate(timeout=PATIENCE)[1].decode()
+            self.assertEqual(running.returncode, 1)
+            for text in wanted:
+                self.assertIn(text, error)
+        self.assertEqual(self.tower.proxy.wait(), 0)
+        cut = "requests and streams that did not end within 10 s and were cut: 4 of 4"
+        self.assertIn(cut, self.messages())
 
 
 class LogTests(harness.TowerTestCase):

@@ -6,9 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 import tower
-from tower.cli import access, join
 from tower.cli.cluster_arguments import add_cluster_commands
-from tower.cli.completion import SHELLS, script
 from tower.cli.login.arguments import add_login_commands, add_plugin_command
 from tower.cli.manifest import IMAGE
 from tower.cli.merging import default_file
@@ -17,12 +15,20 @@ from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.policies.arguments import add_access_commands
 from tower.cli.records.arguments import add_host_arguments, add_store_commands
 from tower.cli.values import choice, count, duration, list_options, listen_address, output_option
+from tower.deferred import DeferredModule
 from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
+
+access, completion, join = map(DeferredModule, ("tower.cli.access", "tower.cli.completion", "tower.cli.join"))
+
+#: Shells that `tower.cli.completion` knows.
+SHELLS = ("bash", "zsh", "fish")
 
 _EPILOG = """
 Commands call Tower's API.  Give --state-dir on the machine of the proxy, or
 --kubeconfig with an administrator's kubeconfig.  The environment variables
-TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.
+TOWER_STATE_DIR and TOWER_KUBECONFIG are equivalent to these options.  Without
+them, commands use kubectl's kubeconfig ($KUBECONFIG, or ~/.kube/config);
+users need no option after 'tower login'.
 'tower COMMAND --help' describes each command.
 """
 
@@ -53,7 +59,9 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         help="an administrator's kubeconfig for Tower's API; takes precedence over --state-dir",
     )
     top.add_argument(
-        "--context", metavar="NAME", help="context of --kubeconfig (default: its current context)"
+        "--context",
+        metavar="NAME",
+        help="context of --kubeconfig or kubectl's kubeconfig (default: the current context)",
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     add_cluster_commands(commands)
@@ -67,15 +75,15 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _doctor(commands)
     add_operation_commands(commands)
     add_store_commands(commands)
-    completion = add_command(
+    completing = add_command(
         commands,
         "completion",
         "print the completion script of a shell",
         "bash: source <(tower completion bash), in ~/.bashrc; zsh: the same with zsh, in ~/.zshrc; "
         "fish: tower completion fish > ~/.config/fish/completions/tower.fish.",
     )
-    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
-    completion.set_defaults(text=lambda options: script(options.shell))
+    completing.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    completing.set_defaults(text=lambda options: completion.script(options.shell))
     version = add_command(commands, "version", "show the versions of this command and of the proxy")
     version.add_argument("--client", action="store_true", help="show only the version of this command")
     version.set_defaults(version=True)
@@ -265,7 +273,8 @@ def _forward(commands: Commands[Parser]) -> None:
         commands,
         "forward",
         "forward TCP connections from this machine to a target of a cluster",
-        "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.",
+        "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.  After "
+        "'tower login', it uses your context for the cluster: the current context, or the only one.",
     )
     forward.add_argument("name", metavar="NAME", help="name of the cluster")
     forward.add_argument("target", metavar="TARGET", help="name of the target")
@@ -285,8 +294,9 @@ def _doctor(commands: Commands[Parser]) -> None:
         commands,
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
-        "By default: the proxy's machine, whether the proxy runs or not.  With CLUSTER: that cluster, end to "
-        "end.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "By default: the proxy's machine, whether the proxy runs or not; on other machines, your own access "
+        "to the cluster of the current context.  With CLUSTER: that cluster, end to end, or your own access "
+        "to it.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
         "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
         "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
         "code 1: a check failed.",
@@ -304,7 +314,10 @@ def _doctor(commands: Commands[Parser]) -> None:
         help="kubeconfig of a user or administrator",
     )
     command.add_argument(
-        "--context", metavar="NAME", default=argparse.SUPPRESS, help="context of --kubeconfig"
+        "--context",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="context of --kubeconfig or kubectl's kubeconfig",
     )
     add_host_arguments(command)
     output_option(command, "text", "json")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tower.cli import clusters
-from tower.cli.login.commands import own_clusters
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.values import (
@@ -16,6 +14,9 @@ from tower.cli.values import (
     watch_option,
     yes_option,
 )
+from tower.deferred import DeferredModule
+
+clusters, login = map(DeferredModule, ("tower.cli.clusters", "tower.cli.login.commands"))
 
 
 def add_cluster_commands(commands: Commands[Parser]) -> None:
@@ -107,7 +108,7 @@ def add_cluster_commands(commands: Commands[Parser]) -> None:
         "Without --state-dir and --kubeconfig, it lists the clusters that you may enter.",
     )
     list_options(listing)
-    listing.set_defaults(run=clusters.list_all, own=own_clusters)
+    listing.set_defaults(run=clusters.list_all, own=login.own_clusters)
 
 
 def _add_switches(command: Parser, name: str) -> None:

@@ -15,8 +15,7 @@ from tower.cli.parser import suggestion
 from tower.cli.ssh import flags as ssh_flags
 from tower.cli.ssh.view import node_facts, node_tables
 from tower.cli.watching import ClusterWatch
-from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, DRAIN, MEMBER_TOKENS
-from tower.controller.objects.host_cluster import FINALIZER
+from tower.clusters.object_meta import ALLOW_LONE_TOKENS, ALLOW_TOKENS, DRAIN, MEMBER_TOKENS
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -178,13 +177,15 @@ def remove(client: TowerClient, options: argparse.Namespace) -> str:
             f"cluster {options.name} not removed",
         )
     answer = call_cluster(client, "DELETE", options.name)
-    finalizers = answer.get("metadata", {}).get("finalizers") or []
+    finalizers = answer.get("metadata", {}).get("finalizers")
+    if not finalizers:
+        return f"cluster {options.name} removed"
+    from tower.controller.objects.host_cluster import FINALIZER  # of host clusters only
+
     if others := [each for each in finalizers if each != FINALIZER]:
         names = ", ".join(others)
         return f"cluster {options.name} is removed once other programs remove their finalizers: {names}"
-    if finalizers:
-        return f"cluster {options.name} is being removed: the proxy finishes that within seconds"
-    return f"cluster {options.name} removed"
+    return f"cluster {options.name} is being removed: the proxy finishes that within seconds"
 
 
 def agents(client: TowerClient, options: argparse.Namespace) -> str:

@@ -8,22 +8,20 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import tower
 from tower.cli.arguments import parser
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed
 from tower.cli.completion import complete
+from tower.cli.login.chosen_context import ChosenContext, choose_context, no_proxy
 from tower.cli.output import note
 from tower.cli.parser import USAGE
 from tower.cli.values import ROLE
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.kube.rest.kubeconfig_files import cluster_of
 from tower.kube.rest.well_known import OWN_RESOURCE
-
-#: Path of a cluster at the front door, in the server of a user's kubeconfig.
-_CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
 
 #: Denial of Tower's API by a cluster's own API server.
 _OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
@@ -47,14 +45,14 @@ def main(
     """
     known = parser(environ)
     if "_ARGCOMPLETE" in environ:
-        complete(known, lambda options: client(find_access(options)))
+        complete(known, lambda options: client(_given_access(options, environ)))
     options = known.parse_args(argv)
     try:
         if "agent" in options:
             from tower.cli.doctor import doctor  # installs Twisted's reactor
 
             return doctor(options, environ, find_access)
-        text = _run(options, client)
+        text = _run(options, client, environ)
         if text:
             print(text, flush=True)
     except TowerError as e:
@@ -67,47 +65,44 @@ def main(
     return 0
 
 
-def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
+def _run(
+    options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient], environ: Mapping[str, str]
+) -> str:
     if "text" in options:
         return str(options.text(options))
-    if "own" in options and not (options.kubeconfig or options.state_dir):
+    if "own" in options and not (options.kubeconfig or options.state_dir or options.context):
         return str(options.own(options))
     if "version" in options:
-        return _version(options, client)
-    access = find_access(options)
+        return _version(options, client, environ)
+    access = find_access(options, environ)
+    caller = client(access)
+    if _by_kubeconfig(options) and cluster_of(access.server) is None:
+        _check_server(caller)
     if "forward" in options:
         from tower.cli.forward import forward  # installs Twisted's reactor
 
-        caller = client(access)
-        if options.kubeconfig and not _CLUSTER_PATH.fullmatch(urlsplit(access.server).path):
-            _check_server(caller)
         forward(caller, options)
         return ""
     run: Callable[[TowerClient, argparse.Namespace], str] = options.run
-    caller = client(access)
-    if options.kubeconfig:
-        _check_server(caller)
     return run(caller, options)
 
 
-def find_access(options: argparse.Namespace) -> KubeAccess:
+def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> KubeAccess:
     """Return the address of the API and the credential for it.
 
-    :raise CommandFailed: no option gives them, or the proxy's state directory has none.
+    :raise CommandFailed: nothing gives them, or the proxy's state directory has none.
     """
-    if options.kubeconfig:
-        access = load_kubeconfig(options.kubeconfig, options.context, allow_plugin=True)
-        _check_scope(access, options)
+    if _by_kubeconfig(options):
+        chosen = choose_context(options, environ)
+        if chosen is None:
+            raise no_proxy(environ)
+        _check_scope(chosen, options)
+        access = chosen.files.load(chosen.context)
         if access.plugin is None:
             return access
         from tower.kube.rest.plugin_once import with_credential
 
-        return with_credential(access, os.environ)[0]
-    if not options.state_dir:
-        raise UsageFailed(
-            "no proxy is given: give --state-dir DIR on the proxy's machine, or --kubeconfig FILE with an "
-            "administrator's kubeconfig"
-        )
+        return with_credential(access, environ)[0]
     path = Path(options.state_dir) / ADMIN_KUBECONFIG
     try:
         return load_kubeconfig(path, options.context)
@@ -118,6 +113,21 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
                 f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates it"
             ) from e
         raise
+
+
+def _by_kubeconfig(options: argparse.Namespace) -> bool:
+    """Return whether a kubeconfig gives the proxy: that of the option, or without --state-dir the user's."""
+    return bool(options.kubeconfig or not options.state_dir)
+
+
+def _given_access(options: argparse.Namespace, environ: Mapping[str, str]) -> KubeAccess:
+    """Return the access for a completion, which connects only to a server that the command line gives.
+
+    :raise CommandFailed: there is none.
+    """
+    if not (options.kubeconfig or options.state_dir):
+        raise no_proxy(environ)
+    return find_access(options, environ)
 
 
 def _check_role(directory: str) -> None:
@@ -140,16 +150,16 @@ def _check_role(directory: str) -> None:
     )
 
 
-def _check_scope(access: KubeAccess, options: argparse.Namespace) -> None:
+def _check_scope(chosen: ChosenContext, options: argparse.Namespace) -> None:
     """Reject a user's kubeconfig, which has no access to Tower's API.
 
-    :raise UsageFailed: *access* is for one cluster, and not the one to forward to.
+    :raise UsageFailed: *chosen* is for one cluster, and not the one to forward to.
     """
-    only = _CLUSTER_PATH.fullmatch(urlsplit(access.server).path)
-    if only is None or ("forward" in options and options.name == only[1]):
+    if chosen.cluster is None or ("forward" in options and options.name == chosen.cluster):
         return
+    which = f" --context {chosen.context}" if chosen.context else ""
     raise UsageFailed(
-        f"this kubeconfig is for cluster {only[1]} only: {options.kubeconfig}: use --state-dir or an "
+        f"this kubeconfig is for cluster {chosen.cluster} only: {chosen.files}{which}: use --state-dir or an "
         "administrator's kubeconfig"
     )
 
@@ -172,15 +182,17 @@ def _check_server(client: TowerClient) -> None:
         )
 
 
-def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
+def _version(
+    options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient], environ: Mapping[str, str]
+) -> str:
     text = f"tower {tower.__version__}"
     if options.client:
         return text
-    if not (options.kubeconfig or options.state_dir):
+    if not (options.kubeconfig or options.state_dir or options.context):
         note("the version of a proxy is shown with --state-dir or --kubeconfig")
         return text
-    caller = client(find_access(options))
-    if options.kubeconfig:
+    caller = client(find_access(options, environ))
+    if _by_kubeconfig(options):
         _check_server(caller)
     answer = caller.call("GET", "/version")
     return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"

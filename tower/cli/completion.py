@@ -10,8 +10,6 @@ from typing import TextIO
 from tower.cli.client import GROUP_PATH, TowerClient
 from tower.errors import TowerError
 
-SHELLS = ("bash", "zsh", "fish")
-
 #: Names of the command.
 _PROGRAMS = ("tower", "kubectl-tower")
 

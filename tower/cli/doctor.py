@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.cli.client import UsageFailed
+from tower.cli.login.chosen_context import ChosenContext, choose_context
 from tower.cli.output import note
 from tower.cli.values import ROLE
 from tower.doctor.bundle import write_bundle
@@ -20,6 +21,7 @@ from tower.doctor.findings import Finding, as_json, as_text, exit_code, judged, 
 from tower.doctor.network import Network
 from tower.errors import ConfigurationError, one_line
 from tower.kube.kubeconfig import KubeAccess
+from tower.kube.rest.kubeconfig_files import KubeconfigFiles
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.reactor.interfaces import IReactor
@@ -27,14 +29,11 @@ from tower.reactor.interfaces import IReactor
 #: State directory of a proxy without ``--state-dir``.
 DEFAULT_STATE_DIR = "/var/lib/tower"
 
+FindAccess = Callable[[argparse.Namespace, Mapping[str, str]], KubeAccess]
 Findings = Coroutine[Any, Any, list[Finding]]
 
 
-def doctor(
-    options: argparse.Namespace,
-    environ: Mapping[str, str],
-    find_access: Callable[[argparse.Namespace], KubeAccess],
-) -> int:
+def doctor(options: argparse.Namespace, environ: Mapping[str, str], find_access: FindAccess) -> int:
     """Run the checks that *options* choose; return the exit code.
 
     :param find_access: returns the administrator's access to Tower's API.
@@ -56,7 +55,7 @@ def _examination(
     network: Network,
     options: argparse.Namespace,
     environ: Mapping[str, str],
-    find_access: Callable[[argparse.Namespace], KubeAccess],
+    find_access: FindAccess,
 ) -> Findings:
     """Return the checks, not yet started."""
     if options.log and not options.bundle:
@@ -67,21 +66,23 @@ def _examination(
         from tower.doctor.agent_machine import examine_agent
 
         return examine_agent(network, options.agent, environ, time.time)
+    person = _person(options, environ)
+    if person is not None:
+        from tower.doctor.person import examine_kubeconfig
+
+        return examine_kubeconfig(network, person.files, person.context, environ, time.time)
     if options.cluster:
         from tower.doctor.cluster import examine_cluster
 
-        return examine_cluster(network, find_access(options), options.cluster, environ, time.time)
-    if options.kubeconfig:
-        from tower.doctor.person import examine_kubeconfig
-
-        return examine_kubeconfig(network, options.kubeconfig, options.context, environ, time.time)
+        return examine_cluster(network, find_access(options, environ), options.cluster, environ, time.time)
     if options.host_kubeconfig and not options.state_dir:
         return _host(options, environ)
     directory = Path(options.state_dir or DEFAULT_STATE_DIR)
     if not options.state_dir and not os.path.exists(directory):
         raise UsageFailed(
             f"{directory} does not exist: give --state-dir DIR on the proxy's machine, --agent with the "
-            "options of an agent, --kubeconfig FILE, or --host-kubeconfig FILE"
+            "options of an agent, --kubeconfig FILE, --context of your own kubeconfig, or --host-kubeconfig "
+            "FILE"
         )
     from tower.doctor.proxy_machine import examine_proxy
 
@@ -89,6 +90,24 @@ def _examination(
     if options.host_kubeconfig or (directory / ROLE).exists():
         return _both(machine, _host(options, environ))
     return machine
+
+
+def _person(options: argparse.Namespace, environ: Mapping[str, str]) -> ChosenContext | None:
+    """Return the context to check: of --kubeconfig, or the user's own one if no proxy is given.
+
+    :raise UsageFailed: the context cannot be chosen.
+    """
+    if options.kubeconfig and not options.cluster:
+        path = Path(options.kubeconfig)
+        return ChosenContext(KubeconfigFiles((path,)), options.context, None)  # reading it is a check, too
+    if not options.kubeconfig and (options.state_dir or options.host_kubeconfig):
+        return None
+    if not (options.cluster or options.context) and os.path.exists(DEFAULT_STATE_DIR):
+        return None
+    chosen = choose_context(options, environ)
+    if chosen is None or (options.cluster and chosen.cluster != options.cluster):
+        return None
+    return chosen if chosen.cluster or options.context else None
 
 
 async def _both(first: Findings, second: Findings) -> list[Finding]:

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
-from tower.cli import backup, rotate
-from tower.cli.manifest import rbac_manifest
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.records.arguments import add_host_arguments
-from tower.cli.systemd.install import install_systemd
 from tower.cli.values import duration, list_options, yes_option
-from tower.kube.crds.manifests import crd_text
+from tower.deferred import DeferredModule
+
+backup, rotate, manifest, crds, systemd = map(
+    DeferredModule,
+    (
+        "tower.cli.backup",
+        "tower.cli.rotate",
+        "tower.cli.manifest",
+        "tower.kube.crds.manifests",
+        "tower.cli.systemd.install",
+    ),
+)
+
+#: Targets of rotations: summary and description of their commands.
+_TARGETS = {
+    "host-key": (
+        "rotate the SSH host key that agents verify",
+        "The next key is announced to all agents, and used when all of them have it.",
+    ),
+    "serving-ca": (
+        "rotate the CA of the front door's certificate",
+        "Agents and new kubeconfigs get the next CA.  It is used when older kubeconfigs have expired.",
+    ),
+    "tls-cert-file": (
+        "end or postpone the rotation to another CA of --tls-cert-file",
+        "Agents and new kubeconfigs get the file's CA.  It is used when older kubeconfigs have expired.",
+    ),
+    "users-ca": (
+        "rotate the CA of users' client certificates",
+        "The new CA signs at once.  Older certificates are valid until they expire; --now revokes them.",
+    ),
+    "secrets-key": (
+        "rotate the key that seals stored credentials",
+        "All stored credentials are sealed again, then the old key is removed.",
+    ),
+}
+
+#: Help of --cancel of each target.
+_CANCELS = {
+    "host-key": "keep the old key; possible until the next one is used",
+    "serving-ca": "keep the old CA; possible until the next one is used",
+    "tls-cert-file": "not possible: put the old files of --tls-cert-file and its key back",
+    "users-ca": "not possible: the new CA signs from the beginning",
+    "secrets-key": "not possible: the new key seals from the beginning",
+}
 
 _PROGRAMS = ("proxy", "agent")
 _RIGHTS = (*_PROGRAMS, "host", "crds")
@@ -51,7 +92,7 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         "cluster; 'crds' is for tower-proxy --install-crds there.",
     )
     rights.add_argument("program", metavar="PROGRAM", choices=_RIGHTS, help="proxy, agent, host or crds")
-    rights.set_defaults(text=lambda options: rbac_manifest(options.program))
+    rights.set_defaults(text=lambda options: manifest.rbac_manifest(options.program))
     kinds = add_command(
         commands,
         "crds",
@@ -65,7 +106,7 @@ def add_operation_commands(commands: Commands[Parser]) -> None:
         action="store_true",
         help="omit the CRD clusters.cluster.kubesphere.io, which KubeSphere's host cluster already has",
     )
-    kinds.set_defaults(text=lambda options: crd_text(with_clusters=not options.without_clusters))
+    kinds.set_defaults(text=lambda options: crds.crd_text(with_clusters=not options.without_clusters))
 
 
 def _install_systemd(commands: Commands[Parser]) -> None:
@@ -92,13 +133,13 @@ def _install_systemd(commands: Commands[Parser]) -> None:
     command.add_argument(
         "--uninstall", action="store_true", help="stop and remove the service; options and state are kept"
     )
-    command.set_defaults(text=install_systemd)
+    command.set_defaults(text=systemd.install_systemd)
 
 
 def _rotate(commands: Commands[Parser]) -> None:
     command = add_command(commands, "rotate", "replace keys and CAs of the proxy; old and new ones overlap")
     inner = command.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for target, (summary, more) in rotate.TARGETS.items():
+    for target, (summary, more) in _TARGETS.items():
         one = add_command(inner, target, summary, more)
         end = one.add_mutually_exclusive_group()
         end.add_argument(
@@ -107,7 +148,7 @@ def _rotate(commands: Commands[Parser]) -> None:
         end.add_argument(
             "--now", action="store_true", help="finish now, even if the old key is still needed; asks first"
         )
-        end.add_argument("--cancel", action="store_true", help=rotate.CANCELS[target])
+        end.add_argument("--cancel", action="store_true", help=_CANCELS[target])
         yes_option(one)
         one.set_defaults(run=rotate.rotate, target=target)
     status = add_command(inner, "status", "show rotations and what they wait for")

@@ -11,39 +11,6 @@ from tower.cli.listing import listed_or_watched, selection
 from tower.cli.output import confirm, is_asked
 from tower.escaping import escaped
 
-#: Targets of rotations: summary and description of their commands.
-TARGETS = {
-    "host-key": (
-        "rotate the SSH host key that agents verify",
-        "The next key is announced to all agents, and used when all of them have it.",
-    ),
-    "serving-ca": (
-        "rotate the CA of the front door's certificate",
-        "Agents and new kubeconfigs get the next CA.  It is used when older kubeconfigs have expired.",
-    ),
-    "tls-cert-file": (
-        "end or postpone the rotation to another CA of --tls-cert-file",
-        "Agents and new kubeconfigs get the file's CA.  It is used when older kubeconfigs have expired.",
-    ),
-    "users-ca": (
-        "rotate the CA of users' client certificates",
-        "The new CA signs at once.  Older certificates are valid until they expire; --now revokes them.",
-    ),
-    "secrets-key": (
-        "rotate the key that seals stored credentials",
-        "All stored credentials are sealed again, then the old key is removed.",
-    ),
-}
-
-#: Help of --cancel of each target.
-CANCELS = {
-    "host-key": "keep the old key; possible until the next one is used",
-    "serving-ca": "keep the old CA; possible until the next one is used",
-    "tls-cert-file": "not possible: put the old files of --tls-cert-file and its key back",
-    "users-ca": "not possible: the new CA signs from the beginning",
-    "secrets-key": "not possible: the new key seals from the beginning",
-}
-
 _PATH = f"{GROUP_PATH}/rotations"
 
 #: Cure for the objects that a finished rotation affects.

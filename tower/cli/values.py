@@ -6,7 +6,7 @@ import argparse
 import ipaddress
 import re
 
-from tower.clusters.cluster import LONGEST_DRAIN
+from tower.clusters.object_meta import LONGEST_DRAIN
 from tower.options.values import format_duration, parse_duration
 
 #: Role of a proxy with a host cluster, in its state directory.

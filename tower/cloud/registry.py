@@ -7,8 +7,7 @@ group `GROUP`; programs can also call `register_cloud_provider`.  Factories may 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
@@ -17,6 +16,9 @@ from tower.cloud.errors import CloudError, InstanceNotFound, NotImplementedByClo
 from tower.cloud.interfaces import ICloudProvider
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Files
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "CloudProviders",
@@ -42,6 +44,8 @@ Factory = Callable[[ConfigText | None], ICloudProvider | None]
 
 
 def _installed() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # most proxies have no cluster with a cloud
+
     return entry_points(group=GROUP)
 
 

@@ -8,7 +8,14 @@ the join tokens of tower-v2 (`tower.v2.userauth` receives them), `v1_tokens` tho
 
 from __future__ import annotations
 
-from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, to_object
-from tower.clusters.clusters import Clusters
+from typing import TYPE_CHECKING
+
+from tower.deferred import deferred_names
+
+if TYPE_CHECKING:
+    from tower.clusters.cluster import API_VERSION, Cluster, ConditionStatus, Live, to_object
+    from tower.clusters.clusters import Clusters
 
 __all__ = ["API_VERSION", "Cluster", "Clusters", "ConditionStatus", "Live", "to_object"]
+
+__getattr__ = deferred_names(__name__, {**dict.fromkeys(__all__, "cluster"), "Clusters": "clusters"})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attrs import asdict, field, frozen
 
 from tower.clusters import ssh_spec_object
 from tower.clusters.object_meta import (
+    ALLOW_LONE_TOKENS,
+    ALLOW_TOKENS,
+    DRAIN,
+    LONGEST_DRAIN,
+    MEMBER_TOKENS,
     NEW,
     ObjectMeta,
     check_object_meta,
@@ -22,7 +26,6 @@ from tower.escaping import escaped
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.kube.timestamps import timestamp
 from tower.options.values import parse_duration
-from tower.store import IStore
 from tower.store.kinds import CLUSTERS
 from tower.store.records import (
     Create,
@@ -34,29 +37,14 @@ from tower.store.records import (
     known_fields,
 )
 
+if TYPE_CHECKING:
+    from tower.store import IStore
+
 #: API group and version of clusters, as in KubeSphere Tower.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
 
-#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
-#: `ALLOW_LONE_TOKENS`.
-MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
-
-#: Trusted callers may, through old agents; new agents have a flag.
-ALLOW_TOKENS = "true"
-
-#: All clients of the cluster's own port may, too, without another credential.
-ALLOW_LONE_TOKENS = "alone"
-
-#: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.
-DRAIN = "tower.kubesphere.io/drain"
-
-#: Longest drain, s.
-LONGEST_DRAIN = 600.0
-
 #: Total size limit of labels and annotations, characters (Kubernetes' limit for annotations).
 _METADATA_LIMIT = 256 * 1024
-
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
@@ -172,19 +160,6 @@ class Live:
     member: MemberFacts | None = None
     kubernetes_version: str = ""
     credential_expires: float | None = None
-
-
-def check_name(name: str) -> str:
-    """Return *name* if it is valid for a cluster: a DNS label (RFC 1123).
-
-    :raise Invalid: with the allowed form.
-    """
-    if not _LABEL.fullmatch(name):
-        raise Invalid(
-            f"cluster name {name!r}: must be 1 to 63 lower case letters, digits and '-', "
-            "beginning and ending with a letter or digit, such as 'alpha' or 'berlin-2'"
-        )
-    return name
 
 
 def cluster_not_found(name: str) -> NotFound:

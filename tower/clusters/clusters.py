@@ -15,13 +15,12 @@ from tower.clusters.cluster import (
     Condition,
     ConditionStatus,
     check_metadata,
-    check_name,
     cluster_not_found,
     decode,
     encode,
 )
 from tower.clusters.member_credentials import MemberCredentials
-from tower.clusters.object_meta import NEW, ObjectMeta
+from tower.clusters.object_meta import NEW, ObjectMeta, check_name
 from tower.clusters.ports import ClusterPorts, claim
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import check_spec

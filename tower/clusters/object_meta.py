@@ -1,8 +1,9 @@
-"""The part of a cluster that other programs maintain: finalizers, owners, managed fields, own conditions."""
+"""The metadata of a cluster: name, annotations that Tower obeys, and what other programs maintain."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -13,12 +14,44 @@ from tower.store.records import Value
 
 Objects: TypeAlias = Sequence[Mapping[str, Any]]
 
+#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
+#: `ALLOW_LONE_TOKENS`.
+MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
+
+#: Trusted callers may, through old agents; new agents have a flag.
+ALLOW_TOKENS = "true"
+
+#: All clients of the cluster's own port may, too, without another credential.
+ALLOW_LONE_TOKENS = "alone"
+
+#: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.
+DRAIN = "tower.kubesphere.io/drain"
+
+#: Longest drain, s.
+LONGEST_DRAIN = 600.0
+
 #: Most finalizers, owner references and conditions; longest finalizer, characters.
 COUNT_LIMIT = 32
 FINALIZER_LIMIT = 316
 
 #: Largest total size of owner references and conditions, characters of JSON.
 SIZE_LIMIT = 64 * 1024
+
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def check_name(name: str) -> str:
+    """Return *name* if it is valid for a cluster: a DNS label (RFC 1123).
+
+    :raise Invalid: with the allowed form.
+    """
+    if not _LABEL.fullmatch(name):
+        raise Invalid(
+            f"cluster name {name!r}: must be 1 to 63 lower case letters, digits and '-', "
+            "beginning and ending with a letter or digit, such as 'alpha' or 'berlin-2'"
+        )
+    return name
 
 
 @frozen

@@ -9,8 +9,8 @@ from typing import ClassVar, cast, get_args
 from twisted.python import usage
 
 from tower.cloud.registry import is_external
-from tower.clusters.cluster import check_name
 from tower.clusters.node import parse_node
+from tower.clusters.object_meta import check_name
 from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
 from tower.options.base import EnvironmentOptions, Parameter, flag, parameter

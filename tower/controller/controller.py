@@ -55,9 +55,6 @@ FACTS_PERIOD = 300.0
 #: Time for which `Controller.known` waits, s.
 PATIENCE = 5.0
 
-#: How long the port of a removed cluster is not assigned again, s.
-QUARANTINE = 30 * 86400.0
-
 #: Time after which an unchanged cluster is compared again, s.
 RESYNC = 3600.0
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from tower.clusters.cluster import Cluster, Condition, check_name
+from tower.clusters.cluster import Cluster, Condition
 from tower.clusters.condition_types import AVAILABLE
+from tower.clusters.object_meta import check_name
 from tower.clusters.records import Records
 from tower.controller.applier import Applier
 from tower.controller.cluster_access import ClusterAccess

@@ -1,11 +1,10 @@
-"""``tower doctor --kubeconfig FILE``: the kubeconfig of a user of one cluster, or of an administrator."""
+"""Checks of a kubeconfig's context, which is a user's for one cluster, or an administrator's."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from tower.doctor.api import UNREACHED, Login, TowerServer, refusal, unanswered
@@ -15,7 +14,8 @@ from tower.doctor.network import Network
 from tower.errors import ConfigurationError
 from tower.kube.client import APIError
 from tower.kube.connection_settings import CredentialFacts, bearer_token
-from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.kube.kubeconfig import KubeAccess
+from tower.kube.rest.kubeconfig_files import KubeconfigFiles
 from tower.kube.rest.plugin_once import with_credential
 
 _NEW = "get a new kubeconfig: tower kubeconfig CLUSTER --user USER"
@@ -31,11 +31,15 @@ _CURES = {
 
 
 async def examine_kubeconfig(
-    network: Network, path: str, context: str | None, environ: Mapping[str, str], now: Callable[[], float]
+    network: Network,
+    files: KubeconfigFiles,
+    context: str | None,
+    environ: Mapping[str, str],
+    now: Callable[[], float],
 ) -> list[Finding]:
-    """Return the findings about the kubeconfig at *path*."""
+    """Return the findings about a context of *files*."""
     try:
-        access, _ = with_credential(load_kubeconfig(path, context, allow_plugin=True), environ)
+        access, _ = with_credential(files.load(context), environ)
         new = _NEW if access.plugin is None else _new_login(access)
         server = TowerServer(network, access, environ, now, new)
         token = bearer_token(access) or ""
@@ -45,7 +49,7 @@ async def examine_kubeconfig(
     ask = f"ask Tower's administrator to run: tower doctor {found[1] if found else 'CLUSTER'}"
     course = Course(
         [
-            Step("kubeconfig", lambda: _file(Path(path), access)),
+            Step("kubeconfig", lambda: _file(files, access)),
             *server.route.steps(),
             Step("credential", lambda: _credential(access, token, now(), new)),
             *Login(server, {**_CURES, 401: new}).steps("cluster", ask),
@@ -55,10 +59,11 @@ async def examine_kubeconfig(
     return await examine([course])
 
 
-def _file(path: Path, access: KubeAccess) -> Verdict:
-    if path.stat().st_mode & 0o077:
-        return warn(f"{path} is accessible to other users", f"chmod 600 {shlex.quote(str(path))}")
-    return ok(f"{path} is for {access.server}")
+def _file(files: KubeconfigFiles, access: KubeAccess) -> Verdict:
+    for path in files.paths:
+        if path.stat().st_mode & 0o077:
+            return warn(f"{path} is accessible to other users", f"chmod 600 {shlex.quote(str(path))}")
+    return ok(f"{files} is for {access.server}")
 
 
 def _new_login(access: KubeAccess) -> str:

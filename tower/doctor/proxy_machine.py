@@ -20,6 +20,7 @@ from tower.control.state_files import DATABASE, HOSTED, RESTORE, LostFile, lost_
 from tower.doctor.api import GROUP, SILENT_PROXY, Login, TowerServer, refusal
 from tower.doctor.expiry import lasts
 from tower.doctor.findings import Course, Finding, Step, Verdict, examine, fail, ok, warn
+from tower.doctor.identity_provider import provider_courses
 from tower.doctor.machine import Directory, ReadOnly, open_files
 from tower.doctor.network import Network
 from tower.doctor.route import names_of
@@ -74,7 +75,7 @@ async def _running(
     except ConfigurationError as e:
         return [Finding("administrator's kubeconfig", fail(str(e), cure))]
     front = _FrontDoor(server, now)
-    return await examine(
+    found = await examine(
         [
             Course(
                 [*server.route.steps(), *Login(server, {401: cure}).steps("answer", SILENT_PROXY)],
@@ -87,6 +88,7 @@ async def _running(
             *(Course([Step("published name", partial(front.published, name))]) for name in _published(path)),
         ]
     )
+    return [*found, *await examine(await provider_courses(server, environ, now))]
 
 
 class _State:

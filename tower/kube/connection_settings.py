@@ -14,7 +14,6 @@ from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.tls.client_certificate import load_pair
 from tower.trust.expiry import credential_ends_soon
-from tower.trust.pki import load_certificates
 
 #: Latest plausible expiry, s since the epoch (the year 9999).
 _LATEST = 253402300799.0
@@ -104,6 +103,8 @@ def lifetime_of_certificate(pem: bytes) -> Lifetime:
 
     :raise ValueError: *pem* holds no certificate, or a malformed one.
     """
+    from tower.trust.pki import load_certificates  # not for commands, which start often
+
     certificate = load_certificates(pem)[0]
     return Lifetime(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -80,7 +81,7 @@ def load_kubeconfig(
     :raise ConfigurationError: one line with the file, the entry and the cure.
     """
     path = Path(path)
-    reader = _KubeconfigReader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path)
+    reader = KubeconfigReader(read_content(path), f"kubeconfig {path}", (path,))
     return reader.access(context, allow_plugin=allow_plugin)
 
 
@@ -90,41 +91,55 @@ def read_kubeconfig(data: bytes, name: str = "kubeconfig") -> KubeAccess:
     :param name: its name in errors.
     :raise ConfigurationError: one line with the entry and the cure.
     """
-    return _KubeconfigReader(data, name, None).access(None)
+    try:
+        content = json.loads(data)
+    except ValueError:
+        if len(data) > YAML_LIMIT:  # the sender controls the cost of parsing
+            raise ConfigurationError(
+                f"{name}: larger than {YAML_LIMIT} B, the limit for YAML: convert it to JSON"
+            ) from None
+        content = _parsed(data, name)
+    except RecursionError:
+        raise ConfigurationError(f"{name}: not YAML") from None
+    return KubeconfigReader(content, name).access(None)
 
 
-class _KubeconfigReader:
-    """Reader of one kubeconfig.
+def read_content(path: Path) -> Any:
+    """Return the content of the kubeconfig at *path*.
 
-    :param path: of the file, to which relative paths in it refer; None: it must not refer to files.
+    :raise ConfigurationError: it is not YAML; one line with the file and the cure.
+    """
+    name = f"kubeconfig {path}"
+    return _parsed(_read(path, name), name)
+
+
+def _parsed(data: bytes, name: str) -> Any:
+    try:
+        return yaml.safe_load(data)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigurationError(f"{name}: not YAML{line}") from e
+
+
+class KubeconfigReader:
+    """Reader of the content of a kubeconfig.
+
+    :param name: in errors.
+    :param paths: the files; relative paths refer to the directory of the first.  Empty: it must not refer to
+        files.
     """
 
-    def __init__(self, data: bytes, name: str, path: Path | None) -> None:
+    def __init__(self, content: Any, name: str, paths: Sequence[Path] = ()) -> None:
         self._name = name
-        self._path = path
-        self._files = [path] if path is not None else []
-        try:
-            content = self._load(data)
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
-            mark = getattr(e, "problem_mark", None)
-            line = f" (line {mark.line + 1})" if mark is not None else ""
-            raise self._invalid(f"not YAML{line}") from e
+        self._path = paths[0] if paths else None
+        self._files = list(paths)
         if not isinstance(content, dict):
             raise self._invalid("not a kubeconfig: it has no clusters and contexts")
         self._content = content
 
-    def _load(self, data: bytes) -> Any:
-        if self._path is None:  # from a request, so the sender controls the cost of parsing
-            try:
-                return json.loads(data)
-            except ValueError:
-                if len(data) > YAML_LIMIT:
-                    raise self._invalid(
-                        f"larger than {YAML_LIMIT} B, the limit for YAML: convert it to JSON"
-                    ) from None
-        return yaml.safe_load(data)
-
     def access(self, context: str | None, *, allow_plugin: bool = False) -> KubeAccess:
+        """Return a context; see `load_kubeconfig`."""
         name = context or self._text(self._content, "current-context", "kubeconfig")
         if not name:
             raise self._invalid("has no current-context: choose one with 'kubectl config use-context NAME'")

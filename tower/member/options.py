@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from twisted.python import usage
 
-from tower.clusters.cluster import check_name
+from tower.clusters.object_meta import check_name
 from tower.conch.transport.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import SystemIdentities, check_allowed

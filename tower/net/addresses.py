@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Any
-
-from twisted.internet.address import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, Any
 
 from tower.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from twisted.internet.address import IPv4Address, IPv6Address
 
 _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
 
@@ -56,10 +57,12 @@ def address_from(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
     try:
         host, port = name()[:2]
     except (OSError, ValueError):  # closed, or of a family without ports
-        return IPv4Address("TCP", "0.0.0.0", 0)
+        host, port = "0.0.0.0", 0
     return tcp_address(host, port)
 
 
 def tcp_address(host: str, port: int) -> IPv4Address | IPv6Address:
     """Return the TCP address of the IP address *host*."""
+    from twisted.internet.address import IPv4Address, IPv6Address  # not for commands, which start often
+
     return (IPv6Address if ":" in host else IPv4Address)("TCP", host, port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tower.kube.status import StatusError
+from tower.server.api_requests import ApiRequests
 from tower.server.chained_server import Answer, ChainedServer, Hook
 from tower.server.health_pages import HealthCheck
 from tower.server.profiling import PREFIX, Profiling
@@ -40,7 +41,7 @@ class TowerRoutes:
         ssh_tunnel: Check = no_problem,
         profiling: Profiling | None = None,
     ) -> None:
-        self._chain, self._api, self._imports = chain, api, imports
+        self._chain, self._api, self._imports = chain, ApiRequests(chain, api), imports
         self._metrics, self._ssh_tunnel, self._profiling = metrics, ssh_tunnel, profiling
 
     def __call__(self, request: Request, path: bytes) -> Answer | None:
@@ -62,7 +63,7 @@ class TowerRoutes:
             page = self._profiling.page(path, request.query)
             return None if page is None else self._chain(request, "", page)
         if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
-            return self._chain(request, "", lambda: self._api(request))
+            return self._api(request)
         return None
 
     @property

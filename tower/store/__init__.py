@@ -7,6 +7,13 @@ directory.  `kubernetes` has the store in a host cluster.  May import `tower.kub
 
 from __future__ import annotations
 
-from tower.store.store import EVENT_LIMIT, IStore, MemoryStore
+from typing import TYPE_CHECKING
+
+from tower.deferred import deferred_names
+
+if TYPE_CHECKING:
+    from tower.store.store import EVENT_LIMIT, IStore, MemoryStore
 
 __all__ = ["EVENT_LIMIT", "IStore", "MemoryStore"]
+
+__getattr__ = deferred_names(__name__, dict.fromkeys(__all__, "store"))

@@ -6,7 +6,14 @@ and `apiserver_gate` adds the cluster's credential.  May import `tower.store` an
 
 from __future__ import annotations
 
-from tower.tunnels.live import Tunnel
-from tower.tunnels.registry import RECONNECTING, SSH, Tunnels
+from typing import TYPE_CHECKING
+
+from tower.deferred import deferred_names
+
+if TYPE_CHECKING:
+    from tower.tunnels.live import Tunnel
+    from tower.tunnels.registry import RECONNECTING, SSH, Tunnels
 
 __all__ = ["RECONNECTING", "SSH", "Tunnel", "Tunnels"]
+
+__getattr__ = deferred_names(__name__, {**dict.fromkeys(__all__, "registry"), "Tunnel": "live"})

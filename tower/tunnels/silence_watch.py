@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tower.tunnels.live import Tunnel
-from tower.tunnels.registry import Tunnels
-from tower.tunnels.silence import Silences
+if TYPE_CHECKING:
+    from tower.tunnels.live import Tunnel
+    from tower.tunnels.registry import Tunnels
+    from tower.tunnels.silence import Silences
 
 #: Interval of `SilenceWatch.check`, s.
 PERIOD = 1.0

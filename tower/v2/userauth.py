@@ -11,7 +11,7 @@ connection, and all failures look the same to the peer, except to the owner of a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define
 from twisted.conch.ssh.common import NS
@@ -32,7 +32,6 @@ from tower.clusters.agent_rejection import (
     UNKNOWN_KEY,
     AgentRejected,
 )
-from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair
 from tower.conch.transport.limits import TooManyTunnels
@@ -58,6 +57,9 @@ from tower.v2.enrol import (
     read_claim,
 )
 from tower.v2.peers import NOTICES
+
+if TYPE_CHECKING:
+    from tower.clusters.join_tokens import JoinTokens
 
 #: Requests answered on one connection, signed or not; ssh sends one for each key that it has.
 REQUESTS = 12

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.cli import CommandTestCase
-from tower.cli.login import commands, login_file
-from tower.cli.login.identity_provider import ProviderTokens
+from tower.cli.login import browser, commands, login_file
+from tower.cli.login.identity_provider import DeviceLogin, ProviderTokens
 from tower.cli.login.login_file import LoginFile
 from tower.clusters.login.login_session import LoginSession
 
@@ -65,25 +65,49 @@ class SessionCommandsTests(CommandTestCase):
 class ConsentTests(SynchronousTestCase):
     """A provider that gives a refresh token, or not."""
 
-    def logged_in(self, *, needed: bool, gives: bool = True) -> list[bool]:
-        """Log in twice; return for each visit of the browser whether it required consent."""
+    def logged_in(self, *, device: bool, needed: bool = True, gives: bool = True) -> list[bool]:
+        """Log in twice; return for each visit of the provider whether it required consent."""
         asked: list[bool] = []
 
-        def visit(*_: object, consent: bool) -> ProviderTokens:
+        def tokens(consent: bool) -> ProviderTokens:
             asked.append(consent)
-            return ProviderTokens("i", "r" if consent and gives else "")
+            return ProviderTokens("i", "r" if consent and gives else "", has_consent=consent)
+
+        def visit(*_: object, consent: bool) -> ProviderTokens:
+            found = tokens(consent)
+            return found if found.refresh_token or consent or not needed else tokens(True)
 
         self.patch(commands, "by_browser", visit)
         self.patch(commands, "_tell", lambda _: None)
         files = LoginFile("https://t", Path(self.mktemp()) / "logins")
-        provider: Any = SimpleNamespace(url="https://id", needs_refresh_token=needed, has_devices=False)
-        options = Namespace(device=False, browser=True, callback_port=0)
+        provider: Any = SimpleNamespace(url="https://id", needs_refresh_token=needed, has_devices=True)
+        provider.begin_device = lambda consent: DeviceLogin(str(consent), "", "", "", 1, 1)
+        provider.by_device = lambda login, _: tokens(login.code == "True")
+        options = Namespace(device=device, browser=not device, callback_port=0)
         for _ in range(2):
             commands._tokens(files, provider, options)
         return asked
 
     def test_consent(self) -> None:
-        """A second visit requires it if the front door needs a refresh token; this is remembered."""
-        self.assertEqual(self.logged_in(needed=True), [False, True, True])
-        self.assertEqual(self.logged_in(needed=False), [False, False])
-        self.assertEqual(self.logged_in(needed=True, gives=False), [False, True, False, True])
+        """It is required if the front door needs a refresh token and gets none; this is remembered."""
+        for device in (False, True):
+            self.assertEqual(self.logged_in(device=device), [False, True, True])
+            self.assertEqual(self.logged_in(device=device, needed=False), [False, False])
+            self.assertEqual(self.logged_in(device=device, gives=False), [False, True, False, True])
+
+    def test_one_visit(self) -> None:
+        """The browser goes on to the question for consent, with another state; that answer has the tokens."""
+        provider: Any = SimpleNamespace(url="https://id", needs_refresh_token=True)
+        provider.address = lambda pkce, redirect, consent: f"{redirect} {pkce.state} {consent}"
+        provider.by_code = lambda pkce, redirect, code: ProviderTokens(code, "r" if code == "c2" else "")
+        visit = browser._Visit(provider, False)
+        visit.redirect = "http://localhost:1/callback"
+        first = visit.pkce.state
+        self.assertEqual(visit.address, f"http://localhost:1/callback {first} False")
+        self.assertIsNone(visit.tokens("c1"))
+        self.assertNotEqual(visit.pkce.state, first)
+        self.assertTrue(visit.address.endswith(f"{visit.pkce.state} True"))
+        self.assertEqual(visit.tokens("c2"), ProviderTokens("c2", "r", has_consent=True))
+        self.assertEqual(visit.tokens("c3"), ProviderTokens("c3", "", has_consent=True))
+        provider.needs_refresh_token = False
+        self.assertEqual(browser._Visit(provider, False).tokens("c4"), ProviderTokens("c4", ""))

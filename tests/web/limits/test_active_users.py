@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.limits.active_users import PERIOD, RATE, SEATS, ActiveUsers
+from tower.web.limits.active_users import LIGHT, PERIOD, RATE, ActiveUsers
 
 
 class ActiveUsersTests(SynchronousTestCase):
@@ -38,16 +38,16 @@ class ActiveUsersTests(SynchronousTestCase):
 
     def test_seats(self) -> None:
         """Users with many quick requests have few seats, those with long ones enough for the rate."""
-        self.assertEqual(self.active.seats_of("jane", 1000), SEATS)
+        for requests, seats in ((1, 1024), (LIGHT, LIGHT), (64, 16), (200, 5), (513, 1), (2000, 1)):
+            self.assertEqual(self.active.seats_of("jane", requests), seats)
         self.active.entered("jane")
         for _ in range(100):
-            self.active.took("jane", 0.01)
-        self.assertEqual(self.active.seats_of("jane", 1000), SEATS)
-        for _ in range(200):
-            self.active.took("jane", 2.0)
-        for requests, seats in ((1, 1024), (32, 32), (64, 16), (200, 5.12)):
-            self.assertEqual(self.active.seats_of("joe", requests), seats)
-        self.assertEqual(round(self.active.seats_of("jane", 1000)), 2.0 * RATE)
+            self.active.took("jane", 1.9 / RATE)
+        self.assertEqual(self.active.seats_of("jane", 1000), 1)
+        self.active.entered("joe")
+        for _ in range(100):
+            self.active.took("joe", 20 / RATE)
+        self.assertEqual(self.active.seats_of("joe", 1000), 20)
 
     def test_forgotten(self) -> None:
         """The durations of users who are not active any longer are forgotten."""
@@ -56,4 +56,4 @@ class ActiveUsersTests(SynchronousTestCase):
         for _ in range(3):
             self.clock.advance(PERIOD)
             self.active.entered("joe")
-        self.assertEqual(self.active.seats_of("jane", 1000), SEATS)
+        self.assertEqual(self.active.seats_of("jane", 1000), 1)

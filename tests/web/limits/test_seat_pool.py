@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 from attrs import define
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.limits.active_users import LIGHT, PERIOD, SEATS, ActiveUsers
+from tower.web.limits.active_users import LIGHT, PERIOD, ActiveUsers
 from tower.web.limits.seat_pool import HAND, QUEUE_LENGTH, QUEUES, SeatPool, Ticket
 
 
@@ -81,10 +80,10 @@ class SeatPoolTests(SynchronousTestCase):
         self.assertEqual(self.seated(hog), 200)
         jane = self.enter("jane")
         self.assertFalse(jane.waits)
-        for ticket in hog[: 200 - SEATS]:
+        for ticket in hog[:199]:
             ticket.leave()
-        left = len(hog) - 200 + SEATS
-        self.assertEqual(self.seated(hog[200 - SEATS :]), math.ceil(LIGHT**2 / left))
+        left = len(hog) - 199
+        self.assertEqual(self.seated(hog[199:]), LIGHT**2 // left)
         jane.leave()
         clock.advance(2 * PERIOD)
         self.enter("hog")
@@ -103,7 +102,7 @@ class SeatPoolTests(SynchronousTestCase):
             hog.remove(first)
             first.leave()
             hog.append(self.enter("hog"))
-        self.assertEqual((self.seated(jane), self.seated(hog)), (LIGHT, SEATS))
+        self.assertEqual((self.seated(jane), self.seated(hog)), (LIGHT, 1))
         more = [self.enter("jane") for _ in range(LIGHT)]
         self.assertEqual(self.seated(more), 0)
 

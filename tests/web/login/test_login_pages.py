@@ -159,6 +159,16 @@ class LoginPagesTests(SynchronousTestCase):
         (session,) = kit.sessions.list()
         self.assertEqual(session.expires, kit.clock.seconds() + 600)
 
+    def test_token_of_another_client(self) -> None:
+        """Such a token of a user's issuer begins no session that is longer than the token."""
+        kit = self.kit = LoginKit(self, LoginSettings({URL: "tower-login"}))
+        self.successResultOf(kit.clusters.add("alpha"))
+        kit.policies.put("ci", spec_of("dev"))
+        self.begin(refreshToken="")
+        (session,) = kit.sessions.list()
+        self.assertFalse(session.is_confirmed_again)
+        self.assertEqual(session.expires, kit.clock.seconds() + 600)
+
     def test_clusters(self) -> None:
         """A user sees only clusters of own policies; closed time windows are shown."""
         window = {"from": "00:00", "to": "00:01", "timeZone": "UTC"}

@@ -14,7 +14,7 @@ from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText, format
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
-from tower.clusters.cluster import ALLOW_LONE_TOKENS, ALLOW_TOKENS, MEMBER_TOKENS
+from tower.clusters.object_meta import ALLOW_LONE_TOKENS, ALLOW_TOKENS, MEMBER_TOKENS
 from tower.net.listening import ConnectionReactor
 from tower.store import MemoryStore
 from tower.store.records import StoreFailed

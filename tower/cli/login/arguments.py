@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from tower.cli.login import commands as run
+from tower.cli.login.plugin import EXEC_VERSIONS
 from tower.cli.parser import Commands, Parser, add_command
 from tower.cli.values import list_options
+from tower.deferred import DeferredModule
+
+run = DeferredModule("tower.cli.login.commands")
 
 
 def add_login_commands(commands: Commands[Parser]) -> None:
@@ -56,7 +59,7 @@ def add_login_commands(commands: Commands[Parser]) -> None:
     login.add_argument(
         "--exec-api-version",
         metavar="VERSION",
-        choices=tuple(run.EXEC_VERSIONS),
+        choices=tuple(EXEC_VERSIONS),
         default="v1",
         help="version of the plugin's protocol: v1 (default), or v1beta1 for kubectl before 1.22",
     )

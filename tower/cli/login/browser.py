@@ -14,6 +14,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import attrs
+
 from tower.cli.client import CommandFailed
 from tower.cli.login.identity_provider import PKCE, IdentityProvider, ProviderTokens
 from tower.escaping import escaped
@@ -57,25 +59,26 @@ def by_browser(
 ) -> ProviderTokens:
     """Let the user log in with a browser of this machine; return the tokens.
 
+    If the front door needs a refresh token and the provider gives none, the page goes on to its question for
+    consent.
+
     :param port: of the page; 0: any.
     :param tell: shows a line to the user.
-    :param consent: see `IdentityProvider.address`.
+    :param consent: of the first address; see `IdentityProvider.address`.
     :raise CommandFailed: the user did not, or the provider rejects the login.
     """
-    pkce = PKCE()
+    visit = _Visit(provider, consent)
     try:
-        server = _Loopback(port, pkce.state, provider.url)
+        server = _Loopback(port, visit)
     except OSError as e:
         raise CommandFailed(f"--callback-port {port}: {(e.strerror or str(e)).lower()}") from e
     try:
-        redirect = f"http://localhost:{server.server_port}{PATH}"
-        address = provider.address(pkce, redirect, consent=consent)
+        address = visit.address
         tell(f"log in with a browser of this machine; if none opens, open this address there:\n  {address}")
         Thread(target=_opened, args=(open_page, address), daemon=True).start()  # some wait for the browser
-        code = server.wait(patience)
+        return server.wait(patience)
     finally:
         server.server_close()
-    return provider.by_code(pkce, redirect, code)
 
 
 def _opened(open_page: Callable[[str], bool], address: str) -> None:
@@ -83,23 +86,61 @@ def _opened(open_page: Callable[[str], bool], address: str) -> None:
         open_page(address)
 
 
+class _Visit:
+    """A visit of the browser to the provider: the login, and if necessary the question for consent.
+
+    :ivar redirect: URL of the page that receives the answer.
+    :ivar pkce: of the answer that is expected.
+    """
+
+    redirect = ""
+
+    def __init__(self, provider: IdentityProvider, consent: bool) -> None:
+        self.provider, self._consent = provider, consent
+        self.pkce = PKCE()
+
+    @property
+    def address(self) -> str:
+        """The provider's page for the browser."""
+        return self.provider.address(self.pkce, self.redirect, consent=self._consent)
+
+    def tokens(self, code: str) -> ProviderTokens | None:
+        """Return the tokens for a code; None: the browser must go to the new `address`.
+
+        :raise CommandFailed: the provider rejects it.
+        """
+        tokens = self.provider.by_code(self.pkce, self.redirect, code)
+        if tokens.refresh_token or self._consent or not self.provider.needs_refresh_token:
+            return attrs.evolve(tokens, has_consent=self._consent)
+        self._consent, self.pkce = True, PKCE()
+        return None
+
+
 class _Loopback(HTTPServer):
-    """Serves the page on 127.0.0.1 until the answer with the right state comes."""
+    """Serves the page on 127.0.0.1 until the last answer with the right state comes.
+
+    :ivar tokens: None: not received yet.
+    :ivar failure: None: the login has not failed.
+    """
 
     allow_reuse_address = True
 
-    def __init__(self, port: int, state: str, issuer: str) -> None:
-        self.state, self.issuer = state, issuer
-        self.code = self.problem = ""
+    def __init__(self, port: int, visit: _Visit) -> None:
+        self.visit = visit
+        self.tokens: ProviderTokens | None = None
+        self.failure: CommandFailed | None = None
         super().__init__(("127.0.0.1", port), _Handler)
+        visit.redirect = f"http://localhost:{self.server_port}{PATH}"
 
-    def wait(self, patience: float) -> str:
-        """Return the code.
+    def wait(self, patience: float) -> ProviderTokens:
+        """Return the tokens.
 
-        :raise CommandFailed: there is none in time, or the provider refused.
+        :raise CommandFailed: there are none in time, or the provider refused.
         """
         end = time.monotonic() + patience
-        while not self.code and not self.problem:
+        while self.tokens is None:
+            if self.failure is not None:
+                raise self.failure
             left = end - time.monotonic()
             if left <= 0:
                 raise CommandFailed(
@@ -108,11 +149,7 @@ class _Loopback(HTTPServer):
                 )
             self.timeout = min(left, 1.0)
             self.handle_request()
-        if self.problem:
-            raise CommandFailed(
-                f"the identity provider {self.issuer} refused the login: {escaped(self.problem)}"
-            )
-        return self.code
+        return self.tokens
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a connection that fails."""
@@ -129,26 +166,32 @@ class _Handler(BaseHTTPRequestHandler):
         """Take the answer of the provider."""
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        issuer = query.get("iss", self.server.issuer)
-        is_ours = hmac.compare_digest(query.get("state", "").encode(), self.server.state.encode())
-        if parts.path != PATH or not is_ours or issuer != self.server.issuer:
+        visit = self.server.visit
+        issuer = visit.provider.url
+        is_ours = hmac.compare_digest(query.get("state", "").encode(), visit.pkce.state.encode())
+        if parts.path != PATH or not is_ours or query.get("iss", issuer) != issuer:
             self._answer(404, "Not found", "This is not the answer to a login of this program.")
             return
-        self.server.code = query.get("code", "")
-        if self.server.code:
-            self._answer(
-                200,
-                "Continue in the terminal",
-                "Your identity provider has confirmed you.  You can close this page.",
-            )
-        else:
-            self.server.problem = query.get("error_description") or query.get("error") or "no code"
+        try:
+            if not query.get("code"):
+                problem = query.get("error_description") or query.get("error") or "no code"
+                raise CommandFailed(f"the identity provider {issuer} refused the login: {escaped(problem)}")
+            self.server.tokens = visit.tokens(query["code"])
+        except CommandFailed as e:
+            self.server.failure = e
             self._answer(400, "The login failed", "The terminal has the reason.")
+            return
+        if self.server.tokens is None:
+            text = "Your identity provider needs your consent."
+            self._answer(303, "One more question", text, Location=visit.address)
+        else:
+            text = "Your identity provider has confirmed you.  You can close this page."
+            self._answer(200, "Continue in the terminal", text)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Log nothing: the code is secret."""
 
-    def _answer(self, status: int, title: str, text: str) -> None:
+    def _answer(self, status: int, title: str, text: str, **fields: str) -> None:
         body = _PAGE.format(title=title, text=text).encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -156,5 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
         self.send_header("Connection", "close")
+        for name, value in fields.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
+
 from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.listing import listed_or_watched, selection
@@ -21,7 +23,7 @@ from tower.cli.login.door import Door, find_door, server_of
 from tower.cli.login.exchange import Reply, Unreachable
 from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
 from tower.cli.login.login_file import LoginFile, NotLoggedIn, all_logins
-from tower.cli.login.plugin import VERSIONS, PluginFailed, credential
+from tower.cli.login.plugin import EXEC_VERSIONS, PluginFailed, credential
 from tower.cli.login.sessions import begin, read_token
 from tower.cli.login.signing import door_of, token_of
 from tower.cli.merging import default_file
@@ -64,25 +66,26 @@ def _replace(files: LoginFile, before: Mapping[str, Any]) -> None:
 
 
 def _tokens(files: LoginFile, provider: IdentityProvider, options: argparse.Namespace) -> ProviderTokens:
-    """Return the tokens of a user, who logs in once more if the provider needs the user's consent."""
+    """Return the tokens of a user, after the provider's question for consent if it requires that."""
     consent = provider.url in files.consents()
-    tokens = _person(provider, options, consent=consent)
-    if tokens.refresh_token or consent or not provider.needs_refresh_token:
-        return tokens
-    _tell(f"{provider.url} gave no refresh token: log in once more, with your consent; later logins ask once")
-    tokens = _person(provider, options, consent=True)
-    if tokens.refresh_token:
+    if options.device or (provider.has_devices and not options.browser and not has_browser()):
+        tokens = _by_device(provider, consent=consent)
+        if not (tokens.refresh_token or consent) and provider.needs_refresh_token:
+            url = provider.url
+            _tell(f"{url} gave no refresh token: log in once more, with your consent; later logins ask once")
+            tokens = _by_device(provider, consent=True)
+    else:
+        tokens = by_browser(provider, options.callback_port, _tell, consent=consent)
+    if tokens.refresh_token and tokens.has_consent and not consent:
         files.keep_consent(provider.url)
     return tokens
 
 
-def _person(provider: IdentityProvider, options: argparse.Namespace, *, consent: bool) -> ProviderTokens:
-    if options.device or (provider.has_devices and not options.browser and not has_browser()):
-        device = provider.begin_device(consent=consent)
-        where = device.whole or device.address
-        _tell(f"open {where} on any machine, and enter or confirm the code {device.user_code}")
-        return provider.by_device(device, time.sleep)
-    return by_browser(provider, options.callback_port, _tell, consent=consent)
+def _by_device(provider: IdentityProvider, *, consent: bool) -> ProviderTokens:
+    device = provider.begin_device(consent=consent)
+    where = device.whole or device.address
+    _tell(f"open {where} on any machine, and enter or confirm the code {device.user_code}")
+    return attrs.evolve(provider.by_device(device, time.sleep), has_consent=consent)
 
 
 def _issuer(issuers: Any, wanted: str | None, server: str) -> Mapping[str, Any]:
@@ -331,10 +334,6 @@ def end_sessions(client: TowerClient, options: argparse.Namespace) -> str:
     for name in names:
         client.call("DELETE", f"{GROUP_PATH}/loginsessions/{quoted(name)}")
     return escaped(f"ended {len(names)} login sessions of {options.user}")
-
-
-#: Versions of the plugin's protocol, for ``--exec-api-version``.
-EXEC_VERSIONS: Mapping[str, str] = {version.rpartition("/")[2]: version for version in VERSIONS}
 
 
 def plugin_usage(_options: argparse.Namespace) -> str:

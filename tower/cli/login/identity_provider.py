@@ -27,10 +27,15 @@ _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 @attrs.frozen
 class ProviderTokens:
-    """The tokens of a user; *refresh_token* may be empty."""
+    """The tokens of a user.
+
+    :ivar refresh_token: may be empty.
+    :ivar has_consent: the login included the question for consent.
+    """
 
     id_token: str = attrs.field(repr=False)
     refresh_token: str = attrs.field(repr=False)
+    has_consent: bool = False
 
 
 @attrs.frozen

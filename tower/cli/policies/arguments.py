@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tower.cli.parser import Commands, Parser, add_command
-from tower.cli.policies import commands as run
 from tower.cli.values import list_options, output_option
+from tower.deferred import DeferredModule
+
+run = DeferredModule("tower.cli.policies.commands")
 
 
 def add_access_commands(commands: Commands[Parser]) -> None:

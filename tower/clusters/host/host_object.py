@@ -12,12 +12,11 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from tower.clusters.cluster import check_name
 from tower.clusters.condition_types import AGENT_AVAILABLE, AVAILABLE, MEMBER_CHECKS, NODES_AVAILABLE
 from tower.clusters.host.applied_object import APPLIED, without_secrets
 from tower.clusters.host.host_conditions import HostConditions
 from tower.clusters.host.host_statuses import HostStatuses
-from tower.clusters.object_meta import ObjectMeta, decode_object_meta, encode_object_meta
+from tower.clusters.object_meta import ObjectMeta, check_name, decode_object_meta, encode_object_meta
 from tower.clusters.ssh_spec_object import NAMES, from_record, read_spec, to_object, to_record
 from tower.errors import Invalid
 from tower.kube.rest.host_api import Object, ResourceType

@@ -42,7 +42,7 @@ def _read_version(text: str) -> str:
     return text
 
 
-def _read_ttl(text: str) -> float:
+def _read_cache_ttl(text: str) -> float:
     return 0.0 if text in ("0", "0s") else read_duration(text)
 
 
@@ -86,13 +86,13 @@ class AuthorizationOptions(ServerOptions):
             "authorization-webhook-cache-authorized-ttl",
             "5m",
             "Time for which the webhook's permissions are kept; 0: not at all.",
-            _read_ttl,
+            _read_cache_ttl,
         ),
         parameter(
             "authorization-webhook-cache-unauthorized-ttl",
             "30s",
             "Time for which the webhook's other answers are kept; 0: not at all.",
-            _read_ttl,
+            _read_cache_ttl,
         ),
     ]
 

@@ -23,7 +23,7 @@ _SECRET_LIMIT = 4096
 LONGEST = 7 * 86400.0
 
 
-def _read_ttl(text: str) -> float:
+def _read_session_ttl(text: str) -> float:
     ttl = read_duration(text)
     if not 60 <= ttl <= LONGEST:
         raise ValueError("is out of range: give 1m to 168h")
@@ -38,13 +38,13 @@ class LoginOptions(OIDCOptions):
             "login-session-ttl",
             "12h",
             "Lifetime of a session of 'tower login', after which the user logs in again.",
-            _read_ttl,
+            _read_session_ttl,
         ),
         parameter(
             "login-workload-ttl",
             "1h",
             "Lifetime of the session that 'tower login --token-file' gets for a workload's token.",
-            _read_ttl,
+            _read_session_ttl,
         ),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [

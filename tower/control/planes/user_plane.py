@@ -19,6 +19,7 @@ from tower.control.front_door.token_authentication import TokenAuthentication
 from tower.control.front_door.user_authentication import UserAuthentication
 from tower.control.front_door.user_authorization import UserAuthorization
 from tower.control.metrics.authentication_metrics import AuthenticationCollector
+from tower.control.metrics.oidc_metrics import OIDCCollector
 from tower.control.planes.runtime import RecordFollower, Runtime
 from tower.control.planes.trust_plane import TrustPlane
 from tower.options.followed_file import PERIOD as FILES_PERIOD
@@ -135,7 +136,11 @@ class UserPlane:
             authorization,
             logins,
             AuthenticationCollector(
-                attempts, tokens.reviewers, tokens.clients, oidc.file_reloads, logins.metrics
+                attempts,
+                tokens.reviewers,
+                tokens.clients,
+                oidc.file_reloads,
+                [*logins.metrics, *map(OIDCCollector, oidc.methods)],
             ),
             [
                 *oidc.services,

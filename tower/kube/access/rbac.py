@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from tower.escaping import quoted
+from tower.kube.access.go_texts import quoted_list
 from tower.kube.request_info import RequestInfo
 
 #: The API group of the objects.
@@ -118,11 +119,6 @@ ALL_RIGHTS = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 
 def _covers_url(pattern: str, url: str) -> bool:
     return pattern == url or (pattern.endswith("*") and url.startswith(pattern.rstrip("*")))
-
-
-def quoted_list(values: Iterable[str]) -> str:
-    """Return *values* as in messages of kube-apiserver."""
-    return f"[{' '.join(quoted(each) for each in values)}]"
 
 
 @frozen

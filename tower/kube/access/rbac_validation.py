@@ -10,7 +10,8 @@ from typing import Any
 from attrs import frozen
 
 from tower.escaping import quoted
-from tower.kube.access.rbac import GROUP, Rule, quoted_list
+from tower.kube.access.go_texts import quoted_list
+from tower.kube.access.rbac import GROUP, Rule
 
 _REQUIRED, _INVALID, _UNSUPPORTED, _FORBIDDEN = (
     ("FieldValueRequired", "Required value"),

@@ -293,7 +293,8 @@ class Auditing:
 def check_claims(request: Request, _cluster: str) -> None:
     """Reject claims of another identity: a request with them must not run as its own user instead.
 
-    A trusted caller may impersonate a user, or use one token of the member's, in the usual forms.
+    Users who may act as others are acting already; see `Impersonating`.  A trusted caller may impersonate a
+    user, or use one token of the member's, in the usual forms.
     """
     identity: Any = request.identity
     fields = request.fields
@@ -320,7 +321,7 @@ def check_claims(request: Request, _cluster: str) -> None:
     if (foreign := fields.foreign) and not identity.is_acting:
         name = foreign.decode("latin-1")
         raise Forbidden(
-            f"the header {name} is not accepted: only trusted callers impersonate users "
+            f"the header {name} is not accepted: this credential cannot act as another user "
             "(kubectl: omit --as, --as-group and --as-uid)",
             "impersonation",
         )
@@ -348,7 +349,7 @@ def user_chain(
     :param entry: admits users without a credential that Tower issued; None: they enter no cluster.
     :param rules: of ``--authorization-mode``; None: all requests into the cluster are allowed.
     :param own_rules: of Tower's own API; None: only administrators may use it.
-    :param impersonation: lets users act as others; None: only trusted callers do.
+    :param impersonation: lets users with the right act as others; None: only trusted callers do.
     :param door_tokens: see `tower.web.access.door_tokens`; None: there are no such tokens.
     """
     authentication = Authentication(authenticator, front_proxies)

@@ -61,6 +61,9 @@ UNPLACED = 16 * 1024 * 1024
 #: The same for unauthenticated connections, B.
 UNPLACED_UNPROVEN = 2 * 1024 * 1024
 
+#: Time for sending the reason to users of upgraded connections, s.
+NOTICE_TIME = 2.0
+
 Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
 
 
@@ -123,7 +126,7 @@ class Gateway:
     :ivar failures: number of requests answered with Tower's own Status.
     :ivar cut: number of requests in progress, streams included, that a stop has cut.
     :ivar date: the current ``Date`` line.
-    :ivar farewell: the answer to requests that a stop cuts.
+    :ivar farewell: the answer to requests that a stop cuts, and the reason on upgraded connections.
     """
 
     clock: IReactorTime
@@ -142,11 +145,12 @@ class Gateway:
     requests: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     cut: int = field(default=0, init=False)
-    farewell: str = field(default="this proxy is stopping", init=False)
+    farewell: str = field(default="tower-proxy is stopping", init=False)
     stopping: bool = field(default=False, init=False)
     _channels: set[HTTPChannel] = field(factory=set, init=False)
     _stopped: Deferred[None] | None = field(default=None, init=False)
     _patience: float = field(default=0.0, init=False)
+    _cutting: IDelayedCall | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared or SharedLimits.of(self.clock)
@@ -193,7 +197,8 @@ class Gateway:
         """Reject new connections and close idle ones; requests in progress may finish within *grace* s.
 
         Watches end once no short request is in progress, or after half of that time; their clients continue
-        them elsewhere.  Other streams have the whole time.  The result fires when all connections are closed.
+        them elsewhere.  Other streams have the whole time; then upgraded connections end with the reason, if
+        their protocol allows that.  The result fires when all connections are closed.
         """
         self.stopping = True
         done: Deferred[None] = Deferred()
@@ -201,12 +206,12 @@ class Gateway:
             done.callback(None)
             return done
         self._stopped = done
-        cut = self.clock.callLater(grace, self._cut)
+        self._cutting = self.clock.callLater(grace, self._end_streams, min(grace, NOTICE_TIME))
         for channel in list(self._channels):
             channel.retire()
         self._patience = self.clock.seconds() + grace / 2
         self._conclude_watches()
-        return done.addCallback(self._all_closed, cut)
+        return done.addCallback(self._all_closed)
 
     def _conclude_watches(self) -> None:
         kinds = {
@@ -219,15 +224,27 @@ class Gateway:
             if kind == WATCH and request.exchange is not None:
                 request.exchange.conclude()
 
-    def _all_closed(self, result: None, cut: IDelayedCall) -> None:
-        if cut.active():
-            cut.cancel()
+    def _all_closed(self, result: None) -> None:
+        if self._cutting is not None and self._cutting.active():
+            self._cutting.cancel()
+
+    def _end_streams(self, patience: float) -> None:
+        """Cut all requests; connections that can end with a notice have *patience* s for it."""
+        self.cut = sum(1 for _ in self.current)
+        self._cutting = self.clock.callLater(patience, self._cut)
+        for channel in list(self._channels):
+            if channel.upgraded is not None:
+                channel.upgraded.end_with(f"{self.farewell}; connect again")
+            else:
+                self._end(channel)
 
     def _cut(self) -> None:
-        details = {"retryAfterSeconds": 1}
         for channel in list(self._channels):
-            self.cut += channel.request is not None
-            channel.end(StatusError(503, self.farewell, details=details, close=True))
+            self._end(channel)
+
+    def _end(self, channel: HTTPChannel) -> None:
+        details = {"retryAfterSeconds": 1}
+        channel.end(StatusError(503, self.farewell, details=details, close=True))
 
     def _date(self) -> bytes:
         return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

@@ -26,6 +26,7 @@ from tower.web.gateway.user_session import UserConnection
 
 if TYPE_CHECKING:
     from tower.web.gateway.gateway import Gateway
+    from tower.web.gateway.raw_streams import FramedSplice
 
 #: Requests served in one turn of an authenticated connection; another one gets one.
 TURN = 8
@@ -38,6 +39,7 @@ class HTTPChannel(UserConnection):
 
     :ivar requestFactory: makes a `Request` from a parsed head.
     :ivar full: the user accepts no more bytes for now.
+    :ivar upgraded: after an upgrade to a protocol with a `StopNotice`.
     """
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
@@ -45,6 +47,7 @@ class HTTPChannel(UserConnection):
     def __init__(self, gateway: Gateway, connection: Connection) -> None:
         super().__init__(gateway, connection)
         self.full = False
+        self.upgraded: FramedSplice | None = None
         self._reader = HeadReader(gateway.claims)
         self._request: Request | None = None
         self._waiting: Pipelined | None = None
@@ -120,6 +123,7 @@ class HTTPChannel(UserConnection):
     def forget(self) -> None:
         """Forget the connection, which was given up with `release`."""
         request, self._request = self._request, None
+        self.upgraded = None  # break the cycle
         if request is not None:
             request.forget()
         self.session.leave()
@@ -363,6 +367,8 @@ class HTTPChannel(UserConnection):
         if self._released:
             if self._request is not None:
                 self._request.aborted("tower")
+            if self.upgraded is not None and self.upgraded.notified:
+                self.connection.close()  # at once, unless the user does not read
             self.connection.abort()
         elif self._request is None:
             self.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import ADMINS
 from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT
@@ -20,13 +24,13 @@ _IMPERSONATED = b"impersonate-user"
 
 
 class Waiting(Exchange):
-    """A request that waits for its seat; nothing has been sent to the cluster."""
+    """A request that waits for its seat; *go_on* is called when it has one."""
 
-    __slots__ = ("_limits", "_relay", "_request")
+    __slots__ = ("_go_on", "_limits", "_request")
 
-    def __init__(self, request: Request, relay: Relay, limits: DoorLimits) -> None:
+    def __init__(self, request: Request, go_on: Callable[[], object], limits: DoorLimits) -> None:
         self._request = request
-        self._relay = relay
+        self._go_on = go_on
         self._limits = limits
 
     def seated(self) -> None:
@@ -34,7 +38,7 @@ class Waiting(Exchange):
         request = self._request
         request.exchange = None
         try:
-            request.send(self._relay)
+            self._go_on()
         except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             request.fail(e)
 
@@ -57,8 +61,28 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
     place = request.place = limits.enter(user, relay.cluster, request.method)
     if place is None or place.ticket is None or not place.ticket.waits:
         return False
-    request.exchange = place.ticket.waiter = Waiting(request, relay, limits)
+    request.exchange = place.ticket.waiter = Waiting(request, partial(request.send, relay), limits)
     return True
+
+
+def take_own_place(request: Request) -> Deferred[None] | None:
+    """Admit a request to Tower's own API until `leave_place`, and return what it must wait for, if anything.
+
+    Administrators have no limit, as upstream's ``system:masters``; watches have another one.
+
+    :raise StatusError: 429, if a limit is reached.
+    """
+    limits, identity = request.channel.gateway.inflight, request.identity
+    if limits is None or identity is None or ADMINS in identity.groups:
+        return None
+    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
+        return None
+    place = request.place = limits.enter(_user_of(request), "", request.method)
+    if place is None or place.ticket is None or not place.ticket.waits:
+        return None
+    seated: Deferred[None] = Deferred()
+    request.exchange = place.ticket.waiter = Waiting(request, partial(seated.callback, None), limits)
+    return seated
 
 
 def take_stream_place(request: Request, limits: DoorLimits) -> None:

@@ -11,6 +11,7 @@ from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinis
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.tunnels.targets import KUBERNETES
+from tower.web.gateway.notice.stop_notice import stop_notice_for
 from tower.web.gateway.raw_streams import go_raw
 from tower.web.gateway.refusals import break_off
 from tower.web.gateway.upstream.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
@@ -336,8 +337,11 @@ class ProxyClient:
             raise BadResponse("the answer changes the protocol without a request to do so")
         self._over = True
         self.factory.client = None
+        notice = stop_notice_for(self.request, head)
+        if notice is not None:
+            notice.boundaries.follow(rest)
         self.request.switched(by_member=True)
-        go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
+        go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest, notice)
 
     def _pause(self) -> None:
         self._paused = True

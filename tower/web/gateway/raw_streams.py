@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
 from tower.web.gateway.exchange import Exchange
+from tower.web.gateway.notice.stop_notice import StopNotice
 from tower.web.gateway.upstream.channel_pool import Attempt
 from tower.web.outcome import RawStream
 
@@ -52,11 +53,87 @@ class _MemberSplice(Splice):
         super().closed(reason)
 
 
-def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
-    """Send *first* to the user, then pass bytes both ways between the user and *pipe*."""
+class _Notified:
+    """Receiver of a user's connection after a notice: waits until the user closes it.
+
+    A close on our side could overtake the notice: kubectl hands frames and the end of a connection to its
+    streams by different threads.
+    """
+
+    def __init__(self, channel: HTTPChannel) -> None:
+        self._channel = channel
+
+    def received(self, data: memoryview) -> None:
+        """Discard bytes that were sent before the notice was read."""
+
+    def ended(self) -> None:
+        """See `tower.net.pipes.Receiver.ended`."""
+        self._channel.connection.close()
+
+    def drained(self) -> None:
+        """See `tower.net.pipes.Receiver.drained`."""
+
+    def closed(self, reason: Exception) -> None:
+        """See `tower.net.pipes.Receiver.closed`."""
+        self._channel.forget()
+
+
+class FramedSplice(_MemberSplice):
+    """The same for a protocol with a `StopNotice`: follows the frames to the user.
+
+    :ivar notified: the notice was sent.
+    """
+
+    def __init__(self, pipe: Pipe, channel: HTTPChannel, notice: StopNotice) -> None:
+        super().__init__(pipe, channel)
+        self._boundaries = notice.boundaries
+        self._last_frames = notice.last_frames
+        self._reason = ""
+        self.notified = False
+
+    def received(self, data: memoryview) -> None:
+        """See `tower.net.pipes.Receiver.received`."""
+        if not self._reason:
+            self._boundaries.follow(data)
+            super().received(data)
+            return
+        boundary = self._boundaries.find(data)
+        super().received(data if boundary < 0 else data[:boundary])
+        if boundary >= 0:
+            self._end()
+
+    def end_with(self, reason: str) -> None:
+        """Send *reason* to the user once the current frame has ended, and end the member's side."""
+        self._reason = reason
+        if self._boundaries.is_at_one:
+            self._end()
+
+    def _end(self) -> None:
+        request, there = self._channel.request, self.other
+        if there is None or request is None:
+            return
+        request.aborted("tower")
+        self.notified = True
+        self.other = there.other = None
+        user = self._channel.connection
+        user.send(self._last_frames(self._reason))
+        user.receiver = _Notified(self._channel)
+        user.resume()
+        self._source.abort()
+
+
+def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes, notice: StopNotice | None = None) -> None:
+    """Send *first* to the user, then pass bytes both ways between the user and *pipe*.
+
+    :param notice: how a stop of the proxy ends it; None: it cuts it.
+    """
     early = channel.release()
     user = channel.connection
-    there, back = _UserSplice(channel, pipe), _MemberSplice(pipe, channel)
+    there = _UserSplice(channel, pipe)
+    if notice is None:
+        back = _MemberSplice(pipe, channel)
+    else:
+        back = channel.upgraded = FramedSplice(pipe, channel, notice)
     there.other, back.other = back, there
     user.receiver, pipe.receiver = there, back
     pipe.pause()

@@ -1,18 +1,17 @@
 """The users that have sent requests lately, and the seats of each while there are several.
 
 The proxy, and each agent, is one thread.  A user with hundreds of requests in progress makes all others wait
-for these, even if there are seats for all.  So while several users are active, such a user has `SEATS` seats,
-which keep a fast cluster busy, or more if the user's requests take long: then they wait for the cluster, and
-cost little.  A user with up to `LIGHT` requests has a seat for each; between the two, the seats are inversely
-proportional to the requests.
+for these, even if there are seats for all.  So while several users are active, such a user has one seat, or
+more if the user's requests take long: then they wait for the cluster, and cost little.  A user with up to
+`LIGHT` requests has a seat for each; between the two, the seats are inversely proportional to the requests.
+
+Four seats instead of one double the latency of another user's requests: those of one user travel together,
+and others wait for all of them in the proxy, in the agent, and again in both for the answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-#: Least number of seats of each of several users.
-SEATS = 4
 
 #: Requests of a user that do not delay those of others much.
 LIGHT = 32
@@ -57,10 +56,10 @@ class ActiveUsers:
         return self._users != self._before and bool(self._users and self._before)
 
     def took(self, user: str, duration: float) -> None:
-        """Record for how long a request of a user with many seats had its seat, s."""
+        """Record for how long a request of a user with more than `LIGHT` had its seat, s."""
         before = self._durations.get(user, duration)
         self._durations[user] = before + (duration - before) * _WEIGHT
 
-    def seats_of(self, user: str, requests: int) -> float:
+    def seats_of(self, user: str, requests: int) -> int:
         """Return the seats of *user*, who has so many requests, while several users are active."""
-        return max(SEATS, LIGHT * LIGHT / requests, RATE * self._durations.get(user, 0.0))
+        return max(1, LIGHT * LIGHT // requests, int(RATE * self._durations.get(user, 0.0)))

@@ -1,4 +1,4 @@
-"""Limits of requests into clusters: each request is admitted, waits, or is rejected with 429."""
+"""Limits of requests into clusters and to Tower's own API: each one is admitted, waits, or gets 429."""
 
 from __future__ import annotations
 
@@ -76,12 +76,14 @@ class DoorLimits:
     def enter(self, user: str, cluster: str, method: bytes) -> Place | None:
         """Admit a request that is not long-running; None: there is no limit.
 
+        :param cluster: empty for Tower's own API, which has the fair share of a cluster.
         :raise StatusError: 429: a cap is reached, or too many requests wait.
         """
         pool = self.reading if method in _READS else self.mutating
-        if self.by_cluster is None and self.by_user is None:
+        by_cluster = self.by_cluster if cluster else None
+        if by_cluster is None and self.by_user is None:
             return None if pool is None else Place([], self._ticket(pool, user, cluster))
-        place = Place(self._count((self.by_cluster, cluster), (self.by_user, user)))
+        place = Place(self._count((by_cluster, cluster), (self.by_user, user)))
         if pool is not None:
             try:
                 place.ticket = self._ticket(pool, user, cluster)
@@ -108,7 +110,8 @@ class DoorLimits:
     def _ticket(self, pool: SeatPool, user: str, cluster: str) -> Ticket:
         ticket = pool.enter(user, cluster)
         if ticket is None:
-            raise too_many(f"the queues of user {user} for cluster {cluster} are full")
+            where = f"cluster {cluster}" if cluster else "Tower's API"
+            raise too_many(f"the queues of user {user} for {where} are full")
         return ticket
 
     def _count(self, *wanted: tuple[Cap | None, str]) -> list[tuple[Cap, str]]:

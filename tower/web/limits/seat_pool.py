@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from tower.web.limits.active_users import SEATS, ActiveUsers
+from tower.web.limits.active_users import LIGHT, ActiveUsers
 
 #: Number of queues and the part of them that one flow uses: upstream's defaults.
 QUEUES = 64
@@ -120,16 +120,17 @@ class SeatPool:
 
     def leave(self, ticket: Ticket, queue: _Queue | None) -> None:
         """See `Ticket.leave`."""
-        _count_down(self._requests, ticket.user)
+        active = self._active
         if queue is not None:
             queue.remove(ticket)
             self.waiting -= 1
         else:
             self.used -= 1
-            if self._active is not None and self._users[ticket.user] >= SEATS:
-                self._active.took(ticket.user, self._active.seconds() - ticket.since)
+            if active is not None and self._requests[ticket.user] > LIGHT:
+                active.took(ticket.user, active.seconds() - ticket.since)
             _count_down(self._users, ticket.user)
             _count_down(self._clusters, ticket.cluster)
+        _count_down(self._requests, ticket.user)
         if self.waiting and not self._is_seating:
             self._seat()
 
@@ -140,12 +141,12 @@ class SeatPool:
         count = self._users.get(user, 0)
         if count and count >= free:
             return False
-        active = self._active
+        active, requests = self._active, self._requests[user]
         if (
-            count >= SEATS
+            requests > LIGHT
             and active is not None
             and active.has_several()
-            and count >= active.seats_of(user, self._requests[user])
+            and count >= active.seats_of(user, requests)
         ):
             return False
         count = self._clusters.get(cluster, 0)

@@ -82,6 +82,9 @@ class SessionRequests:
                     "access-policy",
                 )
         ttl = self._settings.session_ttl if is_person else self._settings.workload_ttl
+        expires = now + ttl
+        if client and not is_person:  # perhaps of a user, and not confirmed
+            expires = min(expires, identity.expires)
         session = LoginSession(
             "",
             identity.user,
@@ -93,7 +96,7 @@ class SessionRequests:
             str(claims.get("sub")),
             key,
             now,
-            now + ttl,
+            expires,
             issued,
             client=_text(body, "client", CLIENT_LIMIT),
         )

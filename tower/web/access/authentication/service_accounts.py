@@ -16,11 +16,11 @@ from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import PREFIX
 from tower.errors import Unauthorized
+from tower.kube.access.go_texts import mismatch, quoted_list
 from tower.kube.access.service_accounts import are_names, groups_of_namespace, user_of_account
 from tower.web.access.authentication.account_keys import AccountKeys
 from tower.web.access.authentication.identity import FOREIGN_TOKEN_LIMIT, Extra, Identity
 from tower.web.access.authentication.oidc.claimed_user import CREDENTIAL_ID, VALUE_LIMIT
-from tower.web.access.authentication.oidc.go_texts import mismatch, quoted_list
 from tower.web.access.authentication.oidc.issuer import ALGORITHMS
 from tower.web.access.authentication.oidc.key_set import THUMBPRINT
 from tower.web.access.authentication.oidc.tokens import (

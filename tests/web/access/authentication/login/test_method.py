@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.id_tokens import CLIENT, ISSUER, URL
@@ -42,7 +44,11 @@ class LoginMethodTests(SynchronousTestCase):
         """Return the user of a token, by default of a new one."""
         found = self.asked(token or self.kit.token(self.session))
         if isinstance(found, Deferred):
-            found = self.successResultOf(found)
+            results: list[Any] = []
+            found.addBoth(results.append)
+            (found,) = results
+            if isinstance(found, Failure):
+                found.raiseException()
         assert isinstance(found, Identity)
         return found
 
@@ -165,6 +171,32 @@ class LoginMethodTests(SynchronousTestCase):
         self.assertIn("has ended", self.refused(self.kit.token(self.session)))
         self.assertIsNone(self.kit.sessions.find(self.session.id))
 
+    def test_removed_user_at_any_time(self) -> None:
+        """Whatever the use of a session before and after that, no request is accepted ten minutes later."""
+        accepted = rejected = 0
+        for seed in range(25):
+            random = Random(seed)
+            kit = self.kit = LoginKit(self)
+            session, removed = kit.begun(), float("inf")
+            user = self.user(kit.token(session))
+            for _ in range(25):
+                kit.pass_time(random.choice((1, 20, 60, 150, AGE - 1, AGE + 1, LIMIT + 1)))
+                now = kit.clock.seconds()
+                if now < removed and random.random() < 0.1:
+                    kit.requests.answer, removed = ProviderRefused("invalid_grant"), now
+                kit.in_use[:] = [session.id] if random.random() < 0.2 else []
+                try:
+                    if random.random() < 0.5:
+                        kit.method.check_lasting(user)
+                    else:
+                        user = self.user(kit.token(session))
+                except (Unauthorized, Outdated):
+                    rejected += removed < now
+                else:
+                    accepted += removed < now
+                    self.assertLess(now - removed, 600, seed)
+        self.assertGreater(min(accepted, rejected), 10)
+
     def test_removed_user_on_a_full_disk(self) -> None:
         """The user is out, too, if the session cannot be removed from the store."""
         user = self.user()
@@ -273,6 +305,12 @@ class LoginMethodTests(SynchronousTestCase):
         self.assertIsInstance(found, Identity)
 
     def test_clock_set_back(self) -> None:
-        """A confirmation in the future does not count."""
+        """A confirmation in the future does not count, and no confirmation counts for longer."""
         kept = evolve(self.kept(), confirmed=self.kit.clock.seconds() + 3600)
         self.assertTrue(self.kit.confirmer.is_overdue(kept))
+        self.user()
+        self.patch(self.kit.confirmer, "_seconds", lambda: self.kit.clock.seconds() - 250)
+        self.kit.clock.advance(LIMIT - 1)
+        self.assertFalse(self.kit.confirmer.is_overdue(self.kept()))
+        self.kit.clock.advance(1)
+        self.assertTrue(self.kit.confirmer.is_overdue(self.kept()))

@@ -90,6 +90,7 @@ class Confirmer:
         self._slots = DeferredSemaphore(CONCURRENT)
         self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
         self._confirmed: dict[str, float] = {}
+        self._since: dict[str, float] = {}  # time of `clock` of the last confirmation, or of the first use
         self._unsaved: dict[str, str] = {}  # refresh tokens that the store could not take yet
         self._refused: set[str] = set()  # that could not be ended yet
         self._used: set[str] = set()  # since the last confirmation
@@ -101,6 +102,7 @@ class Confirmer:
         """Remember that a session is in use."""
         if session.is_confirmed_again:
             self._used.add(session.id)
+            self._since.setdefault(session.id, self._clock.seconds())
 
     def is_overdue(self, session: LoginSession) -> bool:
         """Return whether the last confirmation of a session is too old."""
@@ -151,9 +153,13 @@ class Confirmer:
             )
 
     def _age(self, session: LoginSession) -> float:
-        """Return the time since the last confirmation, s; a very long one if it is in the future."""
+        """Return the time since the last confirmation, s; a very long one if it is in the future.
+
+        A clock that is set back does not make it shorter.
+        """
         age = self._seconds() - max(session.confirmed, self._confirmed.get(session.id, 0.0))
-        return age if age > -SKEW else LIMIT
+        now = self._clock.seconds()
+        return max(age, now - self._since.get(session.id, now)) if age > -SKEW else LIMIT
 
     async def _outcome(self, waiting: Deferred[None], session: LoginSession) -> None:
         with contextlib.suppress(defer.TimeoutError):
@@ -204,7 +210,7 @@ class Confirmer:
         if provider is None or provider.fingerprint != session.settings:
             return  # the method rejects the session
         token = self._unsaved.get(session.id) or self._sessions.refresh_token(session)
-        asked = self._seconds()
+        asked, begin = self._seconds(), self._clock.seconds()
         tokens = await self._requests.refresh(provider, self._clients(session.issuer), token)
         if self._sessions.find(session.id) is None:
             return
@@ -216,7 +222,7 @@ class Confirmer:
         elif await self._requests.subject(provider, tokens.access_token) != session.subject:
             raise _another_user(session)
         if self._sessions.find(session.id) is not None:
-            self._confirmed[session.id] = asked
+            self._confirmed[session.id], self._since[session.id] = asked, begin
         unsaved = self._unsaved.get(session.id, "")
         if not unsaved and user == session:
             return
@@ -260,6 +266,7 @@ class Confirmer:
     def _changed(self, session: LoginSession, ended: bool) -> None:
         if ended:
             self._confirmed.pop(session.id, None)
+            self._since.pop(session.id, None)
             self._unsaved.pop(session.id, None)
             self._used.discard(session.id)
             self._refused.discard(session.id)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from tower.kube.access.go_texts import mismatch, quoted
 from tower.web.access.authentication.identity import Extra, UserInfo
 from tower.web.access.authentication.oidc.expression_values import ExpressionError
 from tower.web.access.authentication.oidc.expressions import Expression
-from tower.web.access.authentication.oidc.go_texts import mismatch, quoted
 from tower.web.access.authentication.oidc.issuer import ClaimSource, IssuerSettings, Source, ValidationRule
 from tower.web.access.authentication.oidc.tokens import PROVIDER, TokenRejected
 from tower.web.access.authentication.reserved_names import check_foreign

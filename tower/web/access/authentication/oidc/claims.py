@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from tower.web.access.authentication.oidc.go_texts import mismatch, quoted, quoted_list
+from tower.kube.access.go_texts import mismatch, quoted, quoted_list
 from tower.web.access.authentication.oidc.issuer import IssuerSettings
 from tower.web.access.authentication.oidc.tokens import LOG_IN, PROVIDER, TokenRejected, is_same_issuer
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from tower.web.access.authentication.oidc.go_texts import mismatch
+from tower.kube.access.go_texts import mismatch
 
 
 @attrs.frozen

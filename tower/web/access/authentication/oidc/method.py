@@ -90,6 +90,11 @@ class OIDCMethod(MultiService):
         self._note_keys()
 
     @property
+    def providers(self) -> list[OIDCProvider]:
+        """The providers of all issuers."""
+        return list(self._providers.values())
+
+    @property
     def issuers(self) -> list[IssuerSettings]:
         """The issuers that are configured."""
         return [each.issuer for each in self._providers.values()]

@@ -1,0 +1,78 @@
+"""Requests to Tower's own API: their deadline, the filters, and the limits of requests in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.kube.access.go_texts import go_duration
+from tower.kube.status import StatusError
+from tower.server.chained_server import Answer
+from tower.web.access.filters import FilterChain
+from tower.web.api.calls.call import PARAMETER_LIMIT
+from tower.web.gateway.inflight import take_own_place
+from tower.web.gateway.refusals import request_timeout
+from tower.web.gateway.request import Request
+from tower.web.request_kind import SHORT, request_kind
+
+#: kube-apiserver's text.
+INVALID_TIMEOUT = "invalid timeout specified in the request URL"
+
+
+@frozen(eq=False)
+class ApiRequests:
+    """Passes requests to the API, as kube-apiserver does.
+
+    :param chain: the filters.
+    :param api: answers requests that have passed them.
+    """
+
+    _chain: FilterChain
+    _api: Callable[[Request], Answer]
+
+    def __call__(self, request: Request) -> Answer:
+        """Return the answer to *request*.
+
+        :raise TowerError: also through the Deferred: it is rejected.
+        """
+        timeout = requested_timeout(request)
+        answer = self._chain(request, "", partial(self._admitted, request))
+        if not isinstance(answer, Deferred) or not 0 < timeout < request.channel.gateway.limits.answer:
+            return answer
+        return answer.addTimeout(timeout, request.channel.gateway.clock, _expired)
+
+    def _admitted(self, request: Request) -> Answer:
+        waiting = take_own_place(request)
+        return self._api(request) if waiting is None else waiting.addCallback(lambda _: self._api(request))
+
+
+def requested_timeout(request: Request) -> float:
+    """Return the parameter ``timeout`` of a request that is not long-running, s; 0.0 without one.
+
+    :raise StatusError: it is not a duration.
+    """
+    query = request.query
+    if not (b"timeout" in query or b"%" in query):
+        return 0.0
+    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
+        return 0.0
+    try:
+        pairs = parse_qsl(query.decode("latin-1"), max_num_fields=PARAMETER_LIMIT)
+    except ValueError:
+        return 0.0  # the API rejects the query
+    value = next((value for name, value in pairs if name == "timeout"), "")
+    try:
+        return go_duration(value) if value else 0.0
+    except ValueError as e:
+        raise StatusError(400, f"{INVALID_TIMEOUT} - {e}") from None
+
+
+def _expired(result: Any, timeout: float) -> Any:
+    """Return the refusal of a request that was cancelled, unless it has an answer nevertheless."""
+    return Failure(request_timeout("Tower", timeout)) if isinstance(result, Failure) else result
