@@ -20,17 +20,22 @@ HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 class Lines(list[bytes]):
     """A backend in memory.
 
+    :ivar hastened: number of calls of `hasten`.
     :ivar results: of the next flushes; a stored one by default.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.lost = 0
+        self.lost = self.hastened = 0
         self.results: list[Deferred[bool]] = []
 
     def put(self, line: bytes, count: int = 1) -> None:
         """Keep it."""
         self.extend(line.splitlines(keepends=True))
+
+    def hasten(self) -> None:
+        """Count it."""
+        self.hastened += 1
 
     def flush(self) -> Deferred[bool]:
         """Return the next result."""

@@ -20,6 +20,7 @@ from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import RotatingFile, StandardOutput
 from tower.store.audit_log import (
     BATCH_DELAY,
+    MUCH,
     QUEUE_LIMIT,
     RETRY_DELAY,
     STOP_TIMEOUT,
@@ -96,6 +97,35 @@ class AuditLogTests(SynchronousTestCase):
         self.assertEqual(self.file.written, [b"1\n2\n"])
         self.clock.advance(60)
         self.assertEqual(self.work, [])
+
+    def test_much(self) -> None:
+        """Many bytes are written at once, also after a write that took time."""
+        piece = b"x" * (MUCH // 2 - 1) + b"\n"
+        self.log.put(piece)
+        self.clock.advance(0)
+        self.assertEqual(self.work, [])
+        self.log.put(piece)
+        self.clock.advance(0)
+        self.log.put(piece * 2)
+        self.do()
+        self.clock.advance(0)
+        self.do()
+        self.assertEqual(self.file.written, [piece * 2] * 2)
+
+    def test_hasten(self) -> None:
+        """Lines that have waited before are written at once; after a failure, they wait nevertheless."""
+        self.log.hasten()
+        self.log.put(b"1\n")
+        self.log.hasten()
+        self.clock.advance(0)
+        self.fail_to_do()
+        self.log.hasten()
+        self.clock.advance(0)
+        self.assertEqual(self.work, [])
+        self.clock.advance(RETRY_DELAY)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n"])
+        self.flushLoggedErrors()
 
     def test_slow(self) -> None:
         """While the disk is slow lines wait, and nothing else does: one piece of work at a time."""

@@ -9,10 +9,18 @@ import uuid
 #: A valid ID of a client.
 VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
-_series = str(uuid.uuid4())[:24]
+#: Position of the ID in an `id_line`.
+ID = slice(10, 46)
+
+_LINE = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")
 _numbers = itertools.count(1)
 
 
+def id_line() -> bytes:
+    """Return the header line with a unique ID in the form of a UUID; those of one process begin alike."""
+    return _LINE % next(_numbers)
+
+
 def new_request_id() -> str:
-    """Return a unique ID in the form of a UUID; those of one process have the same beginning."""
-    return f"{_series}{next(_numbers):012x}"
+    """Return a unique ID in the form of a UUID."""
+    return id_line()[ID].decode("ascii")

@@ -179,6 +179,33 @@ class RepetitionTests(DoorTestCase):
         ids = [each["auditID"] for each in self.events()[::2]]
         self.assertEqual((len(set(ids)), ids[3:]), (4, ["own", "own"]))
 
+    def test_same_ids(self) -> None:
+        """The cluster gets the ID of an equal request, and so does the user in an answer that Tower makes."""
+        self.ask()
+        self.events()
+        for _ in range(2):
+            self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+            head = self.kit.pipe.taken()
+            self.kit.pipe.deliver(ok())
+            first, last = self.events()
+            self.assertIn(b"\r\nAudit-Id: %b\r\n\r\n" % first["auditID"].encode(), head)
+            self.assertEqual(first["auditID"], last["auditID"])
+        self.user.taken()
+        self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+        self.kit.pipe.deliver(b"no answer\r\n\r\n")
+        answer, (first, last) = self.user.taken(), self.events()
+        self.assertIn(b"\r\nAudit-Id: %b\r\n" % first["auditID"].encode(), answer)
+        self.assertEqual((first["auditID"], last["responseStatus"]["code"]), (last["auditID"], 502))
+
+    def test_shared(self) -> None:
+        """Requests of a user for several objects share what does not depend on the object."""
+        for name in (b"a", b"b") * 3:
+            self.ask(PODS + b"/" + name)
+        one, other = (each.known for each in self.user_requests().values())
+        self.assertIs(one.shared, other.shared)
+        names = [each["objectRef"]["name"] for each in self.events()]
+        self.assertEqual(names, ["a", "a", "b", "b"] * 3)
+
     def test_gone(self) -> None:
         """If the client disconnects, the event has the cause."""
         self.ask()
@@ -293,12 +320,32 @@ class BatchTests(DoorTestCase):
         self.ask()
         before = len(self.lines)
         self.clock.advance(DELAY)
-        self.assertEqual((before < 4, len(self.lines)), (True, 4))
-        for _ in range(MANY // 2):
+        self.assertEqual((before < 4, len(self.lines), self.lines.hastened), (True, 4, 1))
+        for _ in range(MANY):
             self.ask()
-        self.assertEqual(len(self.lines), 4 + MANY)
+        self.assertEqual(len(self.lines), 4 + 2 * MANY - 1)
+        self.clock.advance(DELAY)
         stages = [stage for stage, _ in self.lines.stages()]
-        self.assertEqual(stages, ["RequestReceived", "ResponseComplete"] * (2 + MANY // 2))
+        self.assertEqual(stages, ["RequestReceived", "ResponseComplete"] * (2 + MANY))
+
+    def test_long(self) -> None:
+        """A request that outlasts a batch has its first event in that one, and its last one in the next."""
+        self.ask()
+        self.audit.write()
+        self.user.deliver(get(PODS, b"Authorization: Bearer jane"))
+        other = self.kit.connect()
+        self.ask(user=other)
+        pipe = self.kit.tunnel.pipes[0]
+        first = self.events()[2]
+        self.clock.advance(1)
+        pipe.deliver(ok())
+        self.assertEqual(len(self.lines), 0)
+        self.clock.advance(DELAY)
+        (last,) = self.lines.events()
+        self.assertEqual((first["stage"], last["stage"]), ("RequestReceived", "ResponseComplete"))
+        for key in ("auditID", "requestReceivedTimestamp"):
+            self.assertEqual(first[key], last[key])
+        self.assertNotEqual(last["requestReceivedTimestamp"], last["stageTimestamp"])
 
     def test_order(self) -> None:
         """An event that is made at once comes after those that wait."""

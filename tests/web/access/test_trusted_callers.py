@@ -15,8 +15,8 @@ from tower.http.requests import Fields
 from tower.kube.audit.policy import METADATA, RECEIVED, AuditDecision
 from tower.kube.system_identities import AUTHENTICATED
 from tower.web.access.access_log import _shared
-from tower.web.access.audit.entry import UNANSWERED
 from tower.web.access.audit.formats import event_of
+from tower.web.access.audit.request_entry import UNANSWERED
 from tower.web.access.audit.request_line import request_line
 from tower.web.access.authentication.identity import ANONYMOUS, Identity, UserInfo
 from tower.web.access.trusted_callers import Acting, acting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tower.http.requests import Fields
-from tower.web.request_id import VALID_ID, new_request_id
+from tower.web.request_id import ID, VALID_ID, id_line
 
 if TYPE_CHECKING:
     from tower.web.access.authentication.identity import AnyIdentity
@@ -24,19 +24,21 @@ class ReceivedRequest:
     :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
     :ivar head: its bytes, including the empty line.
     :ivar early: the part of the body that arrived together with the head, including framing.
+    :ivar id_line: the header line that names the request to the cluster; empty: no log needs the ID, or it is
+        the client's.
     :ivar identity: the user; set by the router.
     :ivar destination: where the router is about to send the request; None: not known yet.
     """
 
     __slots__ = (
         "_id",
-        "_is_own_id",
         "_reads_body",
         "channel",
         "destination",
         "early",
         "fields",
         "head",
+        "id_line",
         "identity",
         "method",
         "minor",
@@ -52,8 +54,8 @@ class ReceivedRequest:
     early: bytes
     identity: AnyIdentity | None
     destination: Relay | RawStream | None
+    id_line: bytes
     _id: str
-    _is_own_id: bool
     _reads_body: bool
 
     @property
@@ -79,27 +81,19 @@ class ReceivedRequest:
     def request_id(self) -> str:
         """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
         self.make_id()
+        if not self._id:
+            self._id = self.id_line[ID].decode("ascii")
         return self._id
 
     def make_id(self) -> None:
         """Make `request_id`, so that the request is sent to the cluster with it."""
-        if self._id:
+        if self._id or self.id_line:
             return
         given = self.fields.get(b"audit-id")
         if given is None or VALID_ID.fullmatch(given) is None:
-            self._id = new_request_id()
+            self.id_line = id_line()
         else:
-            self._id, self._is_own_id = given.decode("ascii"), False
-
-    def name(self) -> str:
-        """Make and return the ID of a request that has none of the client's."""
-        self._id = name = new_request_id()
-        return name
-
-    @property
-    def id_line(self) -> bytes:
-        """The header line that names the request to the cluster, if a log needed the ID and Tower made it."""
-        return b"Audit-Id: %b\r\n" % self._id.encode("ascii") if self._id and self._is_own_id else b""
+            self._id = given.decode("ascii")
 
     @property
     def client(self) -> str:

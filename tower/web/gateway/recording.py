@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from tower.http.responses import ResponseHead
 from tower.net.pipes import Buffer
@@ -26,7 +26,7 @@ class RecordingClient(ProxyClient):
     def _entry(self) -> Entry:
         entry = self.request.entry
         assert entry is not None, "only audited requests are recorded"
-        return entry
+        return cast("Entry", entry)
 
     def begin(self, head: bytes, plain: bool) -> None:
         """Send the request; copy the part of its body that has arrived."""

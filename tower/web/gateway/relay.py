@@ -77,9 +77,10 @@ class ProxyClientFactory(Exchange):
             lines = plain_fields(fields, relay.target, bearer=own, client=address)
         else:
             lines = session.write(fields)
-            if id_line := request.id_line:
-                lines = b"%b%b\r\n" % (lines[:-2], id_line)
-        self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
+        if request.id_line and not plain:
+            self._head = b"%b %b HTTP/1.1\r\n%b%b\r\n" % (request.method, target, lines[:-2], request.id_line)
+        else:
+            self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:
                 raise StatusError(400, "an upgrade request must not have a body", close=True)

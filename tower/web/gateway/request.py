@@ -24,7 +24,7 @@ from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.outcome import Outcome, Relay, ResponseRecord, plain_record
 
 if TYPE_CHECKING:
-    from tower.web.access.audit.entry import Entry
+    from tower.web.access.audit.request_entry import RequestEntry
     from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.limits.door_limits import Place
 
@@ -89,14 +89,14 @@ class Request(ReceivedRequest):
         self.early = early
         self.identity = None
         self.destination = None
-        self.entry: Entry | None = None
+        self.entry: RequestEntry | None = None
         self.observation: Observation | None = None
         self.began = self.answered_at = 0.0
         self.cluster = ""
         self.code = 0
         self.by_member = self.started = self.over = False
         self._id = ""
-        self._is_own_id = True
+        self.id_line = b""
         self.deciding: Deferred[Outcome] | None = None
         self.exchange: Exchange | None = None
         self.place: Place | None = None

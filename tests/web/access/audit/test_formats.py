@@ -7,6 +7,7 @@ import re
 from urllib.parse import quote
 
 from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.audited_gateway import NOON, PODS, STAMP, SWITCHED, UPGRADE, AuditTestCase
 from tests.fakes.audits import audit_to
@@ -15,13 +16,28 @@ from tests.fakes.gateway import IDENTITY, Kit, get, ok
 from tower.clusters import Clusters
 from tower.store import MemoryStore
 from tower.web.access.admission_cache import AdmissionGeneration
-from tower.web.access.audit.formats import AGENT_LIMIT, FORMATS
+from tower.web.access.audit.formats import AGENT_LIMIT, FORMATS, moment, stamp
 from tower.web.access.authentication.identity import ANONYMOUS, Identity, PolicyEntry, UserInfo
 from tower.web.access.filters import user_chain
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response, StreamingResponse
 from tower.web.ports.kubesphere_port import KubeSpherePort
 from tower.web.ports.router import ClusterPort
+
+
+class TimeTests(SynchronousTestCase):
+    """Times in events."""
+
+    def test_stamp(self) -> None:
+        """A time has microseconds, in both forms."""
+        for seconds, expected in (
+            (0.0, "1970-01-01T00:00:00.000000Z"),
+            (1.000001, "1970-01-01T00:00:01.000000Z"),
+            (1795476855.25, "2026-11-23T23:34:15.250000Z"),
+            (1795476855.999999, "2026-11-23T23:34:15.999999Z"),
+        ):
+            self.assertEqual(moment(seconds), expected)
+            self.assertEqual(stamp(seconds), expected.encode())
 
 
 class EventTests(AuditTestCase):

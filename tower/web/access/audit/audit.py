@@ -6,8 +6,8 @@ times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -18,9 +18,10 @@ from tower.kube.status import StatusError
 from tower.kube.system_identities import ANONYMOUS_USER, UNAUTHENTICATED_GROUP, all_groups
 from tower.net.budget import Budget
 from tower.web.access.audit.destinations import BATCH, STRICT, Destination
-from tower.web.access.audit.entry import UNANSWERED, Entry
+from tower.web.access.audit.entry import Entry
 from tower.web.access.audit.formats import JSON, legacy_line
-from tower.web.access.audit.known_entry import KnownRequest
+from tower.web.access.audit.known_entry import KnownEntry, KnownRequest
+from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
 from tower.web.access.audit.request_line import request_line
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
@@ -28,12 +29,26 @@ from tower.web.outcome import ResponseRecord
 #: Memory for copies of bodies, B.
 MEMORY = 16 * 1024 * 1024
 
-#: Longest delay of an event, s, and size of a full batch, events: it should fit into the processor's caches.
-DELAY = 0.05
-MANY = 32
+#: Longest delay of an event until it is written, s, and size of a batch, requests: most begin and end in one.
+DELAY = 0.1
+MANY = 256
 
-#: A stage of an entry, and what its event needs: answer and time.
-PendingEvent: TypeAlias = tuple[Entry, str, ResponseRecord, float]
+#: Number of requests whose events are joined at once: they should fit into the processor's caches.
+JOINED = 32
+
+
+class PendingEvent(NamedTuple):
+    """A stage of an entry, and what its event needs."""
+
+    entry: Entry
+    stage: str
+    answer: ResponseRecord
+    now: float
+
+    def add_to(self, parts: list[bytes]) -> int:
+        """Add the event to *parts*; return 1."""
+        parts.append(self.entry.event(self.stage, self.answer, self.now))
+        return 1
 
 
 class Audit:
@@ -67,7 +82,7 @@ class Audit:
         self._legacy = tuple(each for each in destinations if each.form != JSON)
         is_plain = not (self.blocks or self._legacy or any(each.limit for each in destinations))
         self._clock = clock if is_plain else None
-        self._pending: list[PendingEvent] = []
+        self._pending: list[PendingEvent | KnownEntry] = []
         self._due: IDelayedCall | None = None
 
     def use(self, policy: CompiledPolicy) -> None:
@@ -100,12 +115,14 @@ class Audit:
             self.add(entry, RECEIVED, UNANSWERED, entry.received)
         return entry
 
-    def known(self, entry: Entry | None) -> KnownRequest | None:
+    def known(self, entry: RequestEntry | None) -> KnownRequest | None:
         """Return the facts of a request that equal ones need, if their events can be made in batches.
 
         :param entry: of the request; None: the policy records nothing of it.
         """
-        if self._clock is None or (entry is not None and (entry.line.is_long or not entry.is_plain)):
+        if self._clock is None:
+            return None
+        if entry is not None and not (isinstance(entry, Entry) and entry.is_plain and not entry.line.is_long):
             return None
         return KnownRequest(self, self.policy, entry)
 
@@ -156,10 +173,10 @@ class Audit:
             self.write()
             self._write_event(entry, stage, answer, now)
         else:
-            self.append((entry, stage, answer, now))
+            self.append(PendingEvent(entry, stage, answer, now))
 
-    def append(self, event: PendingEvent) -> None:
-        """Keep the event of a plain entry for the next batch; there is a clock."""
+    def append(self, event: PendingEvent | KnownEntry) -> None:
+        """Keep the event of a plain entry, or those of a known one, for the next batch; there is a clock."""
         pending = self._pending
         pending.append(event)
         if len(pending) >= MANY:
@@ -170,6 +187,8 @@ class Audit:
     def _in_time(self) -> None:
         self._due = None
         self.write()
+        for destination in self._json:
+            destination.backend.hasten()
 
     def write(self) -> None:
         """Write the batch now."""
@@ -177,13 +196,15 @@ class Audit:
         if not pending:
             return
         self._pending = []
-        parts: list[str] = []
-        for entry, stage, answer, now in pending:
-            parts += entry.event(stage, answer, now)
-        events = _encoded(parts)
-        self.events += len(pending)
-        for destination in self._json:
-            destination.backend.put(events, len(pending))
+        for begin in range(0, len(pending), JOINED):
+            parts: list[bytes] = []
+            count = 0
+            for each in pending[begin : begin + JOINED]:
+                count += each.add_to(parts)
+            events = b"".join(parts)
+            self.events += count
+            for destination in self._json:
+                destination.backend.put(events, count)
 
     def _put_legacy(self, line: bytes) -> None:
         if not line:
@@ -197,7 +218,7 @@ class Audit:
         if not self._json:
             return
         self.events += 1
-        event = _encoded(entry.event(stage, answer, now))
+        event = entry.event(stage, answer, now)
         for destination in self._json:
             if destination.limit and len(event) > destination.limit:
                 self._write_truncated(destination, entry, stage, answer, now)
@@ -209,15 +230,11 @@ class Audit:
     ) -> None:
         """Write the event without bodies, or count that it is too large even so."""
         if entry.recorded.has_request and stage == COMPLETE:
-            event = _encoded(entry.event(stage, answer, now, truncated=True))
+            event = entry.event(stage, answer, now, truncated=True)
             if len(event) <= destination.limit:
                 destination.backend.put(event)
                 return
         destination.oversized += 1
-
-
-def _encoded(parts: Iterable[str]) -> bytes:
-    return "".join(parts).encode("utf-8", "replace")
 
 
 def _canceled(_: Failure) -> None:

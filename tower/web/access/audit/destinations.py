@@ -22,6 +22,9 @@ class Backend(Protocol):
     def put(self, line: bytes, count: int = 1) -> None:
         """Take a *line*, or *count* lines together; never blocks and never fails: lost lines are counted."""
 
+    def hasten(self) -> None:
+        """Store the lines so far without further delay: they have waited before."""
+
     def flush(self) -> Deferred[bool]:
         """Return whether the lines so far were stored; fires in limited time."""
 

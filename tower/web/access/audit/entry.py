@@ -7,10 +7,8 @@ server, which writes the same ID to its own audit log.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from tower.escaping import json_text
 from tower.http.bodies import UNTIL_CLOSE
 from tower.http.requests import Fields
 from tower.kube.audit.bodies import RecordedBody, are_recorded, body_of, withheld
@@ -19,6 +17,7 @@ from tower.kube.system_identities import ANONYMOUS_USER
 from tower.net.connection import Connection
 from tower.web.access.audit.body_record import BodyRecord
 from tower.web.access.audit.formats import event_of
+from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
 from tower.web.access.audit.request_line import LONGEST_KEPT, RequestLine
 from tower.web.access.authentication.identity import Extra, Identity, UserInfo
 from tower.web.access.trusted_callers import acted_by_right, acting
@@ -28,16 +27,13 @@ from tower.web.outcome import ResponseRecord
 if TYPE_CHECKING:
     from tower.web.access.audit.audit import Audit
 
-UNANSWERED = ResponseRecord(0)
-
 _SWITCHED = 101
 
 
-class Entry:
+class Entry(RequestEntry):
     """The audit entry of one request.
 
     :ivar id: the request's ID.
-    :ivar received: s since the epoch.
     :ivar uri: path and query of the request.
     :ivar cluster: empty for Tower's own API.
     :ivar line: verb and object of the request, parsed.
@@ -52,19 +48,17 @@ class Entry:
     :ivar reason: for the decision; may be empty.
     :ivar recorded: decision of the audit policy.
     :ivar is_plain: whether the events are short and have no bodies and sizes, so that they may be made later.
-    :ivar records_bodies: whether bodies are copied for the events.
     :ivar withheld: the resource whose secrets keep its bodies out of the events, or empty.
     :ivar request_record: copy of the request's body, or None.
     :ivar answer_record: copy of the answer's body, or None.
-    :ivar status: ``responseStatus`` that a member's Status determines, in JSON, or empty.
     :ivar head: fields of events that do not change, in JSON; empty: not made yet.
     """
 
     __slots__ = (
-        *("_answer", "_audit", "_connection", "_over", "_received_before", "_sent_before", "is_plain"),
+        *("_audit", "_connection", "_over", "_received_before", "_sent_before", "is_plain"),
         *("acting", "address", "agent", "answer_record", "cluster", "credential", "decision", "extra"),
         *("groups", "head", "id", "impersonated", "line", "member", "method", "policies", "reason"),
-        *("received", "recorded", "records_bodies", "request_record", "status", "uid"),
+        *("recorded", "records_bodies", "request_record", "uid"),
         *("upgrades", "uri", "user", "withheld"),
     )
 
@@ -121,11 +115,9 @@ class Entry:
             self.records_bodies = not self.withheld
         self.is_plain = not (recorded.has_request or self.upgrades) and len(self.uri) <= LONGEST_KEPT
 
-    def event(
-        self, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False
-    ) -> tuple[str, ...]:
-        """Return the event of a *stage*, in parts; see `event_of`."""
-        return (event_of(self, stage, answer, now, truncated=truncated),)
+    def event(self, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False) -> bytes:
+        """Return the event of a *stage*; see `event_of`."""
+        return event_of(self, stage, answer, now, truncated=truncated).encode("utf-8", "replace")
 
     def admitted(self, identity: Identity) -> None:
         """Record how access policies admitted the user."""
@@ -147,19 +139,6 @@ class Entry:
         if self._answer is UNANSWERED:
             self._answer = answer
             self._audit.answered(self, answer)
-
-    def member_status(self, code: int, body: bytes) -> None:
-        """Record the Status that *body*, of a member's answer with this *code*, is; others do not matter."""
-        try:
-            value = json.loads(body)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(value, dict) or value.get("kind") != "Status":
-            return
-        known = {
-            key: value[key] for key in ("status", "message", "reason", "details", "code") if key in value
-        }
-        self.status = json_text({"metadata": {}, **known, "code": code}, separators=(",", ":"))
 
     def ended(self) -> None:
         """Record that the request has ended; only the first call counts."""

@@ -22,6 +22,7 @@ from tower.web.outcome import ResponseRecord
 
 if TYPE_CHECKING:
     from tower.web.access.audit.entry import Entry
+    from tower.web.access.audit.request_entry import RequestEntry
 
 #: The values of ``--audit-log-format``.
 LEGACY, JSON = FORMATS = ("legacy", "json")
@@ -54,6 +55,8 @@ EVENT_HEAD = '{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 
 # Formatting of numbers takes longer than finding their text.
 _DIGITS = [f"{number:03d}" for number in range(1000)]
+_THOUSANDTHS = [digits.encode() for digits in _DIGITS]
+_MILLIONTHS = [digits + b"Z" for digits in _THOUSANDTHS]
 
 _NO_BODY = RecordedBody()
 
@@ -83,13 +86,15 @@ def event_of(entry: Entry, stage: str, answer: ResponseRecord, now: float, *, tr
 
 def head_of(entry: Entry) -> str:
     """Return the fields of the events that do not change, and keep them."""
-    impersonated = "" if entry.acting is None else _impersonated(entry)
-    head = entry.head = (
-        f"{entry.line.fields}"
-        f'"user":{user_of(entry.user, entry.groups, entry.uid, entry.extra)},{impersonated}'
-        f"{_sender(entry.address, entry.agent)}"
-    )
+    head = entry.head = f"{entry.line.fields}{who_of(entry)}"
     return head
+
+
+def who_of(entry: Entry) -> str:
+    """Return the fields of the events that depend on user and client."""
+    user = user_of(entry.user, entry.groups, entry.uid, entry.extra)
+    impersonated = "" if entry.acting is None else _impersonated(entry)
+    return f'"user":{user},{impersonated}{_sender(entry.address, entry.agent)}'
 
 
 def legacy_line(entry: Entry, stage: str, answer: ResponseRecord, now: float) -> bytes:
@@ -244,7 +249,7 @@ def _annotation_fields(
     return ",".join(f'"{name}":{quoted(value)}' for name, value in parts.items() if value)
 
 
-def status_of(entry: Entry, answer: ResponseRecord) -> str:
+def status_of(entry: RequestEntry, answer: ResponseRecord) -> str:
     """Return ``responseStatus``."""
     if answer.message:
         details = f'"status":"Failure","message":{quoted(answer.message)},"reason":{quoted(answer.reason)},'
@@ -259,6 +264,18 @@ def status_of(entry: Entry, answer: ResponseRecord) -> str:
 @lru_cache(maxsize=4)
 def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(seconds))
+
+
+def stamp(seconds: float) -> bytes:
+    """Return the same as `moment`, for joining with other bytes."""
+    whole = int(seconds)
+    part = int((seconds - whole) * 1_000_000)
+    return _second_bytes(whole) + _THOUSANDTHS[part // 1000] + _MILLIONTHS[part % 1000]
+
+
+@lru_cache(maxsize=4)
+def _second_bytes(seconds: int) -> bytes:
+    return _second(seconds).encode("ascii")
 
 
 def moment(seconds: float) -> str:

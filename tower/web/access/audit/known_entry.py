@@ -1,136 +1,157 @@
-"""Audit entries of requests that equal an earlier one of the same connection.
+"""Audit entries of requests that equal an earlier one of the same user and client.
 
 Their events differ from those of the earlier one by ID, times and status only, so they are joined from parts
-that are made once.
+that are made once.  Most of these depend on user and client alone, and are shared by all of their requests.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tower.kube.audit.policy import COMPLETE, NONE, RECEIVED, CompiledPolicy
-from tower.web.access.audit.entry import UNANSWERED, Entry
-from tower.web.access.audit.formats import EVENT_HEAD, annotations_of, head_of, moment, status_of
+from tower.web.access.audit.entry import Entry
+from tower.web.access.audit.formats import EVENT_HEAD, annotations_of, stamp, status_of, who_of
+from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
+from tower.web.request_id import ID, id_line
 
 if TYPE_CHECKING:
     from tower.web.access.audit.audit import Audit
 
-#: Between parts of an event.
-RECEIPT = '"requestReceivedTimestamp":"'
-STAMP = '","stageTimestamp":"'
+# Between parts of all events.
+_RECEIPT = b'"requestReceivedTimestamp":"'
+_STAMP = b'","stageTimestamp":"'
+
+
+class SharedParts:
+    """The parts of events that depend on user, client and decisions.
+
+    :ivar has_first: whether there is an event at the beginning.
+    :ivar has_last: whether there is one at the end.
+    """
+
+    __slots__ = (
+        *("_answer", "_status"),
+        *("first", "first_end", "has_first", "has_last", "head", "last", "last_end", "level", "who"),
+    )
+
+    def __init__(self, level: str, omitted: frozenset[str], who: str, first_end: str, last_end: str) -> None:
+        self.level = level
+        self.has_first, self.has_last = (each not in omitted for each in (RECEIVED, COMPLETE))
+        self.head = _encoded(f'{EVENT_HEAD}"level":"{level}","auditID":"')
+        self.first, self.last = (_encoded(f'","stage":"{each}",') for each in (RECEIVED, COMPLETE))
+        self.who = _encoded(who)
+        self.first_end, self.last_end = (_encoded(f'"{each}}}\n') for each in (first_end, last_end))
+        self._answer: ResponseRecord | None = None
+        self._status = b""  # of that answer
+
+    def status(self, entry: KnownEntry, answer: ResponseRecord) -> bytes:
+        """Return ``responseStatus`` and the part after it; most answers are the same object."""
+        if entry.status:
+            return _encoded(status_of(entry, answer)) + _RECEIPT
+        if answer is not self._answer:
+            self._answer, self._status = answer, _encoded(status_of(entry, answer)) + _RECEIPT
+        return self._status
+
+
+_shared_parts = lru_cache(maxsize=256)(SharedParts)
 
 
 class KnownRequest:
     """The common facts of equal requests.
 
     :param entry: of the first one, which must be plain; None: the policy records nothing of it.
+    :ivar audit: writes their events.
     :ivar policy: the audit policy that decided.
+    :ivar shared: the parts that other requests have, too.
+    :ivar line: the part with verb and path.
+    :ivar object: the part with the object; may be empty.
     """
 
-    __slots__ = ("_audit", "_entry", "_parts", "policy")
+    __slots__ = ("_entry", "audit", "line", "object", "policy", "shared")
+
+    shared: SharedParts
 
     def __init__(self, audit: Audit, policy: CompiledPolicy, entry: Entry | None) -> None:
-        self._audit = audit
+        self.audit = audit
         self.policy = policy
         self._entry = entry
-        self._parts: EventParts | None = None
+        self.line = self.object = b""
 
-    def begin(self, request: Request, now: float) -> Entry | None:
+    def begin(self, request: Request, now: float) -> KnownEntry | None:
         """Begin the entry of an equal request at *now*, s since the epoch; None: nothing is recorded."""
-        audit, entry = self._audit, self._entry
-        if entry is None:
-            audit.levels[NONE] += 1
-            return None
-        parts = self._parts
-        if parts is None:
-            parts = self._parts = EventParts(audit, entry)
-        audit.levels[parts.level] += 1
-        known = KnownEntry(parts, request.name(), now)
-        if parts.has_first:
-            audit.append((known, RECEIVED, UNANSWERED, now))
+        audit = self.audit
+        if not self.line:
+            if self._entry is None:
+                audit.levels[NONE] += 1
+                return None
+            self._make(self._entry)
+        shared = self.shared
+        audit.levels[shared.level] += 1
+        request.id_line = line = id_line()
+        known = KnownEntry(self, line, now, waits=shared.has_first)
+        if shared.has_first:
+            audit.append(known)
         return known
 
-
-class EventParts:
-    """The common parts of the events.
-
-    :ivar audit: writes them.
-    :ivar has_first: whether there is an event at the beginning.
-    :ivar has_last: whether there is one at the end.
-    """
-
-    __slots__ = (
-        *("_end", "_first", "_head", "_last", "_status", "_tail"),
-        *("audit", "has_first", "has_last", "level"),
-    )
-
-    def __init__(self, audit: Audit, entry: Entry) -> None:
-        self.audit = audit
+    def _make(self, entry: Entry) -> None:
+        """Make the parts; most requests have no equal one."""
         recorded = entry.recorded
-        self.level = recorded.level
-        self.has_first, self.has_last = (each not in recorded.omitted for each in (RECEIVED, COMPLETE))
-        common = f"{entry.head or head_of(entry)}{entry.line.object}"
-        self._head = f'{EVENT_HEAD}"level":"{self.level}","auditID":"'
-        self._first = f'","stage":"{RECEIVED}",{common}{RECEIPT}'
-        self._last = f'","stage":"{COMPLETE}",{common}'
-        self._tail, self._end = (f'"{annotations_of(entry, each)}}}\n' for each in (RECEIVED, COMPLETE))
-        self._status: tuple[ResponseRecord | None, str] = None, ""  # the last one
-
-    def first(self, entry: KnownEntry) -> tuple[str, ...]:
-        """Return the first event of *entry*."""
-        begin = entry.begin = moment(entry.received)
-        return self._head, entry.id, self._first, begin, STAMP, begin, self._tail
-
-    def last(self, entry: KnownEntry, answer: ResponseRecord, now: float) -> tuple[str, ...]:
-        """Return the last event of *entry*."""
-        known, status = self._status
-        if entry.status:
-            status = status_of(entry, answer)
-        elif answer is not known:
-            status = status_of(entry, answer)
-            self._status = answer, status
-        begin = entry.begin or moment(entry.received)
-        return self._head, entry.id, self._last, status, RECEIPT, begin, STAMP, moment(now), self._end
+        first_end, last_end = (annotations_of(entry, each) for each in (RECEIVED, COMPLETE))
+        self.shared = _shared_parts(recorded.level, recorded.omitted, who_of(entry), first_end, last_end)
+        self.line, self.object = _encoded(entry.line.fields), _encoded(entry.line.object)
 
 
-class KnownEntry(Entry):
+class KnownEntry(RequestEntry):
     """The entry of an equal request: it has only what differs.
 
-    :ivar begin: `received` as in events; empty: not made yet.
+    :ivar waits: whether it is in the next batch.
     """
 
-    __slots__ = ("_parts", "begin")
+    __slots__ = ("_begin", "_ended", "_known", "_line", "waits")
 
-    is_plain = True
     records_bodies = False
 
-    def __init__(self, parts: EventParts, identifier: str, received: float) -> None:
-        self._parts = parts
+    def __init__(self, known: KnownRequest, line: bytes, received: float, *, waits: bool) -> None:
+        self._known = known
+        self._line = line
         self._answer = UNANSWERED
-        self._over = False
-        self.id = identifier
         self.received = received
-        self.status = self.begin = ""
-
-    def event(
-        self, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False
-    ) -> tuple[str, ...]:
-        """Return the event of a *stage*, in parts."""
-        parts = self._parts
-        return parts.first(self) if stage == RECEIVED else parts.last(self, answer, now)
-
-    def answered(self, answer: ResponseRecord) -> None:
-        """Record that the status was sent; only the first call counts."""
-        if self._answer is UNANSWERED:
-            self._answer = answer
+        self._ended = 0.0  # s since the epoch
+        self.status = ""
+        self._begin = b""  # the time in events, once there is one
+        self.waits = waits
 
     def ended(self) -> None:
         """Record that the request has ended; only the first call counts."""
-        if not self._over:
-            self._over = True
-            parts = self._parts
-            if parts.has_last:
-                audit = parts.audit
-                audit.append((self, COMPLETE, self._answer, audit.seconds()))
+        if not self._ended:
+            known = self._known
+            audit = known.audit
+            self._ended = audit.seconds()
+            if not self.waits and known.shared.has_last:
+                self.waits = True
+                audit.append(self)
+
+    def add_to(self, parts: list[bytes]) -> int:
+        """Add the events of the batch to *parts*; return their number."""
+        self.waits = False
+        known, name, begin, count = self._known, self._line[ID], self._begin, 0
+        shared = known.shared
+        if not begin:
+            begin = self._begin = stamp(self.received)
+            if shared.has_first:
+                count = 1
+                parts += shared.head, name, shared.first, known.line, shared.who, known.object
+                parts += _RECEIPT, begin, _STAMP, begin, shared.first_end
+        if self._ended and shared.has_last:
+            count += 1
+            status, end = shared.status(self, self._answer), stamp(self._ended)
+            parts += shared.head, name, shared.last, known.line, shared.who, known.object
+            parts += status, begin, _STAMP, end, shared.last_end
+        return count
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

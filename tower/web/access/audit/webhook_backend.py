@@ -167,6 +167,9 @@ class WebhookBackend:
         if len(self._queue) == self._settings.max_size:
             self._due.reset(0)
 
+    def hasten(self) -> None:
+        """Do nothing: events wait for ``--audit-webhook-batch-max-wait``."""
+
     def flush(self) -> Deferred[bool]:
         """Return whether the last event is stored; while the webhook fails, False without delay."""
         if self._failing or not self._accepted:
