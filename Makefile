@@ -25,7 +25,7 @@ QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
-# Builds the image three times: two minutes of processor time, with the lowest priority.
+# Builds the image three times: two minutes of processor time.
 IMAGE := $(filter %.test_image,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
@@ -114,8 +114,7 @@ quick: $(VENV)/.ready
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
-	tools/aside $(TRIAL) --limit 1200 $(UNIT) || failed=1; \
-	tools/aside $(TRIAL) --limit 1200 $(IMAGE) || failed=1; \
+	tools/aside $(TRIAL) --limit 2400 $(UNIT) || failed=1; \
 	exit $$failed
 
 slow: $(VENV)/.ready kubectl realcluster go-clients
@@ -164,7 +163,7 @@ test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
 	$(SIDE_BY_SIDE) aside $(SLOW) || failed=1; \
-	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
+	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
 
