@@ -10,9 +10,9 @@ from attrs import frozen
 
 
 def deferred_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return a ``__getattr__`` for a package that imports its names at first use.
 
-    :param modules: for each name, the module of the package that has it.
+    :param modules: for each name, the module of the package that defines it.
     """
 
     def find(name: str) -> Any:
@@ -25,7 +25,7 @@ def deferred_names(package: str, modules: Mapping[str, str]) -> Callable[[str], 
 
 @frozen
 class DeferredFunction:
-    """A function of a module that is imported by the call."""
+    """A function whose module is imported when the function is called."""
 
     module: str
     name: str
@@ -42,7 +42,7 @@ class DeferredFunction:
 
 @frozen
 class DeferredModule:
-    """A module whose functions are its attributes, and which is imported when one of them is called."""
+    """A stand-in for a module of functions, which is imported when one of them is called."""
 
     name: str
 

@@ -50,7 +50,7 @@ from tower.tunnels.drains import ClusterDrains
 from tower.web.access.audit.changes import ChangeRecorder
 from tower.web.access.request_logs import RequestLogs
 
-# With a host cluster only: the programs of others start sooner without these modules.
+# Needed with a host cluster only; other proxies start faster without these modules.
 if TYPE_CHECKING:
     from tower.controller.controller import Controller
     from tower.controller.host_access import HostAccess

@@ -524,7 +524,7 @@ class WayInTests(CommandTestCase):
         self.assertEqual(self.good("version", "--client"), f"tower {__version__}\n")
         code, text, note = self.run_tower("version", state=False)
         self.assertEqual((code, text), (0, f"tower {__version__}\n"))
-        self.assertIn("--state-dir or --kubeconfig", note)
+        self.assertIn("add --state-dir, --kubeconfig or --context", note)
 
     def test_help(self) -> None:
         """Every command has a help text."""

@@ -63,9 +63,9 @@ class IdentityProviderTests(DoctorTestCase):
         self.assertEqual(
             [each.line for each in self.look().values()],
             [
-                f"ok    proxy's keys: the proxy has 2 of {URL}",
+                f"ok    proxy's keys: keys of {URL} in use by the proxy: 2",
                 f"ok    identity provider: {URL} has a discovery document for this issuer",
-                "ok    provider's keys: https://id.example/dex/keys has 1",
+                "ok    provider's keys: usable keys at https://id.example/dex/keys: 1",
                 "ok    provider's clock: this machine's and that of the provider agree",
             ],
         )
@@ -90,7 +90,7 @@ class IdentityProviderTests(DoctorTestCase):
         self.network.answers[METRICS] = (200, self.metrics(0, 1))
         line = self.failed(self.look())
         self.assertIn(f"proxy's keys: the proxy has no keys of {URL}, so it rejects all tokens", line)
-        self.assertIn("-> look in the log of tower-proxy for 'OIDC issuer'", line)
+        self.assertIn("-> search the log of tower-proxy for 'OIDC issuer'", line)
         self.network.answers[METRICS] = (200, self.metrics(0, 0))
         self.assertEqual(self.look()["proxy's keys"].verdict.grade, "warn")
         self.network.answers[METRICS] = (200, self.metrics(2, 1))
@@ -118,16 +118,17 @@ class IdentityProviderTests(DoctorTestCase):
         self.document["issuer"] = f"{URL}/\x1b[1m"
         line = self.failed(self.look())
         self.assertIn(f'names the issuer "{URL}/\\u001b[1m" -> set --oidc-issuer-url', line)
-        self.assertIn("to exactly that name, also at its end", line)
+        self.assertIn("to exactly that URL, including any trailing slash", line)
 
     def test_keys(self) -> None:
         """Keys must be usable, and got over TLS."""
         self.network.answers[KEYS] = (200, {"keys": []})
-        self.assertIn("add a key for signatures at the provider", self.failed(self.look()))
+        self.assertIn("add a signing key at the provider", self.failed(self.look()))
         self.network.answers[KEYS] = (500, {})
-        self.assertIn("https://id.example/dex/keys answered HTTP status 500", self.failed(self.look()))
+        line = self.failed(self.look())
+        self.assertIn("https://id.example/dex/keys answered HTTP status 500 -> correct jwks_uri", line)
         self.document["jwks_uri"] = "http://id.example/dex/keys"
-        self.assertIn("no jwks_uri with https", self.failed(self.look()))
+        self.assertIn("no https jwks_uri", self.failed(self.look()))
 
     def test_authority(self) -> None:
         """A CA that cannot be read is a failure of the settings."""

@@ -20,7 +20,7 @@ from tower.member.manifest.settings import NAMESPACE, REPLICAS, REPOSITORY
 
 access, completion, join = map(DeferredModule, ("tower.cli.access", "tower.cli.completion", "tower.cli.join"))
 
-#: Shells that `tower.cli.completion` knows.
+#: Shells that `tower.cli.completion` supports.
 SHELLS = ("bash", "zsh", "fish")
 
 _EPILOG = """
@@ -274,7 +274,8 @@ def _forward(commands: Commands[Parser]) -> None:
         "forward",
         "forward TCP connections from this machine to a target of a cluster",
         "Targets are set with --target of the agent, or of a cluster of type ssh.  Runs until Ctrl-C.  After "
-        "'tower login', it uses your context for the cluster: the current context, or the only one.",
+        "'tower login', it uses the current context if that is for the cluster, otherwise the only context "
+        "for the cluster.",
     )
     forward.add_argument("name", metavar="NAME", help="name of the cluster")
     forward.add_argument("target", metavar="TARGET", help="name of the target")
@@ -294,9 +295,10 @@ def _doctor(commands: Commands[Parser]) -> None:
         commands,
         "doctor",
         "check a proxy, an agent, a cluster or a kubeconfig, and name the cures",
-        "By default: the proxy's machine, whether the proxy runs or not; on other machines, your own access "
-        "to the cluster of the current context.  With CLUSTER: that cluster, end to end, or your own access "
-        "to it.  With --agent: the machine or pod of an agent.  With --kubeconfig: a user's access.  With "
+        "By default: the proxy's machine, even if the proxy is stopped; on other machines, your own access "
+        "to the cluster of the current context.  With CLUSTER: for administrators, that cluster end to end; "
+        "for users, their own access to it.  With --agent: the machine or pod of an agent.  With "
+        "--kubeconfig: a user's access.  With "
         "--host-kubeconfig: a proxy's host cluster.  Each line is 'ok | warn | FAIL | skip  check: "
         "observation -> command that cures it'; 'skip' marks a check that depends on a failed one.  Exit "
         "code 1: a check failed.",

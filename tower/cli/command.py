@@ -90,7 +90,7 @@ def _run(
 def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> KubeAccess:
     """Return the address of the API and the credential for it.
 
-    :raise CommandFailed: nothing gives them, or the proxy's state directory has none.
+    :raise CommandFailed: no option or kubeconfig names a proxy, or the state directory has no kubeconfig.
     """
     if _by_kubeconfig(options):
         chosen = choose_context(options, environ)
@@ -116,12 +116,12 @@ def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> Kube
 
 
 def _by_kubeconfig(options: argparse.Namespace) -> bool:
-    """Return whether a kubeconfig gives the proxy: that of the option, or without --state-dir the user's."""
+    """Return whether access is by a kubeconfig: --kubeconfig or, without --state-dir, the user's own."""
     return bool(options.kubeconfig or not options.state_dir)
 
 
 def _given_access(options: argparse.Namespace, environ: Mapping[str, str]) -> KubeAccess:
-    """Return the access for a completion, which connects only to a server that the command line gives.
+    """Return the access for shell completion, which never uses the user's own kubeconfig.
 
     :raise CommandFailed: there is none.
     """
@@ -153,7 +153,7 @@ def _check_role(directory: str) -> None:
 def _check_scope(chosen: ChosenContext, options: argparse.Namespace) -> None:
     """Reject a user's kubeconfig, which has no access to Tower's API.
 
-    :raise UsageFailed: *chosen* is for one cluster, and not the one to forward to.
+    :raise UsageFailed: *chosen* is for one cluster only, and the command does not forward to it.
     """
     if chosen.cluster is None or ("forward" in options and options.name == chosen.cluster):
         return
@@ -189,7 +189,7 @@ def _version(
     if options.client:
         return text
     if not (options.kubeconfig or options.state_dir or options.context):
-        note("the version of a proxy is shown with --state-dir or --kubeconfig")
+        note("to show the proxy's version, add --state-dir, --kubeconfig or --context")
         return text
     caller = client(find_access(options, environ))
     if _by_kubeconfig(options):

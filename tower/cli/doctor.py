@@ -81,8 +81,8 @@ def _examination(
     if not options.state_dir and not os.path.exists(directory):
         raise UsageFailed(
             f"{directory} does not exist: give --state-dir DIR on the proxy's machine, --agent with the "
-            "options of an agent, --kubeconfig FILE, --context of your own kubeconfig, or --host-kubeconfig "
-            "FILE"
+            "options of an agent, --kubeconfig FILE, --context NAME of your own kubeconfig, or "
+            "--host-kubeconfig FILE"
         )
     from tower.doctor.proxy_machine import examine_proxy
 
@@ -93,7 +93,7 @@ def _examination(
 
 
 def _person(options: argparse.Namespace, environ: Mapping[str, str]) -> ChosenContext | None:
-    """Return the context to check: of --kubeconfig, or the user's own one if no proxy is given.
+    """Return the context to check: from --kubeconfig or, if no proxy is given, the user's own; None: none.
 
     :raise UsageFailed: the context cannot be chosen.
     """

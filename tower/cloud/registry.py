@@ -44,7 +44,7 @@ Factory = Callable[[ConfigText | None], ICloudProvider | None]
 
 
 def _installed() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # most proxies have no cluster with a cloud
+    from importlib.metadata import entry_points  # slow to import; most proxies use no cloud provider
 
     return entry_points(group=GROUP)
 

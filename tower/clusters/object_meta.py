@@ -1,4 +1,4 @@
-"""The metadata of a cluster: name, annotations that Tower obeys, and what other programs maintain."""
+"""The metadata of a cluster: name, annotations for Tower, and fields that other programs maintain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from tower.store.records import Value
 
 Objects: TypeAlias = Sequence[Mapping[str, Any]]
 
-#: Annotation: the clients that may use tokens of the cluster's own accounts; see `ALLOW_TOKENS`,
-#: `ALLOW_LONE_TOKENS`.
+#: Annotation: which clients may use tokens of the cluster's own service accounts.
 MEMBER_TOKENS = "tower.kubesphere.io/allow-member-tokens"
 
-#: Trusted callers may, through old agents; new agents have a flag.
+#: Its value for trusted callers.  Affects old agents; others have the option ``--allow-member-tokens``.
 ALLOW_TOKENS = "true"
 
-#: All clients of the cluster's own port may, too, without another credential.
+#: Its value for all clients of the cluster's own port, without another credential, and trusted callers.
 ALLOW_LONE_TOKENS = "alone"
 
 #: Annotation: how long requests may continue when the cluster is disabled, such as ``30s``.

@@ -25,7 +25,7 @@ from tower.net.proxy_environment import ServerURL, find_proxy
 from tower.net.tls.unverified import unverified_context
 from tower.web.access.authentication.oidc.key_set import read_key_set
 
-#: Page of the front door with the providers of users.
+#: Page of the front door that lists the identity providers of 'tower login'.
 _LOGIN = "/.well-known/tower-login"
 
 #: Providers that are checked.
@@ -36,7 +36,7 @@ _LONGEST = 200
 
 _METRIC = re.compile(r'^tower_oidc_(keys|fetch_failed)\{issuer="((?:[^"\\]|\\.)*)"\} (\S+)$', re.MULTILINE)
 
-_LOG = "look in the log of tower-proxy for 'OIDC issuer'"
+_LOG = "search the log of tower-proxy for 'OIDC issuer'"
 _SETTING = "--oidc-issuer-url, or the issuer's url in --authentication-config"
 
 
@@ -70,12 +70,12 @@ def _states(metrics: str) -> Iterable[tuple[str, tuple[int, bool]]]:
 
 def _in_use(url: str, keys: int, failed: bool) -> Verdict:
     if not keys and not failed:
-        return warn(f"the proxy is getting the keys of {url}", "run this command again in some seconds")
+        return warn(f"the proxy is getting the keys of {url}", "run this command again in a few seconds")
     if not keys:
         return fail(f"the proxy has no keys of {url}, so it rejects all tokens of this issuer", _LOG)
     if failed:
         return warn(f"the proxy has keys of {url}, but its last attempt to get them failed", _LOG)
-    return ok(f"the proxy has {keys} of {url}")
+    return ok(f"keys of {url} in use by the proxy: {keys}")
 
 
 @define(eq=False)
@@ -104,7 +104,7 @@ class ProviderChecks:
 
     async def _discovery(self) -> Verdict:
         address = self._url.removesuffix("/") + "/.well-known/openid-configuration"
-        answer = await self._get(address)
+        answer = await self._get(address, f"correct {_SETTING}")
         if isinstance(answer, Verdict):
             return answer
         if not isinstance(answer, dict) or "issuer" not in answer:
@@ -112,23 +112,21 @@ class ProviderChecks:
         if answer["issuer"] != self._url:
             named = quoted(str(answer["issuer"]), _LONGEST)
             seen = f"the discovery document of {self._url} names the issuer {named}"
-            return fail(seen, f"set {_SETTING}, to exactly that name, also at its end")
+            return fail(seen, f"set {_SETTING}, to exactly that URL, including any trailing slash")
         self._document = answer
         return ok(f"{self._url} has a discovery document for this issuer")
 
     async def _keys(self) -> Verdict:
         url = self._document.get("jwks_uri")
         if not isinstance(url, str) or not url.startswith("https://"):
-            return fail(
-                "the discovery document has no jwks_uri with https", "correct the provider's settings"
-            )
-        answer = await self._get(url)
+            return fail("the discovery document has no https jwks_uri", "correct the provider's settings")
+        answer = await self._get(url, "correct jwks_uri in the provider's settings")
         if isinstance(answer, Verdict):
             return answer
         try:
-            return ok(f"{url[:_LONGEST]} has {len(read_key_set(answer))}")
+            return ok(f"usable keys at {url[:_LONGEST]}: {len(read_key_set(answer))}")
         except ValueError as e:
-            return fail(f"{url[:_LONGEST]}: {e}", "add a key for signatures at the provider")
+            return fail(f"{url[:_LONGEST]}: {e}", "add a signing key at the provider")
 
     async def _clock(self) -> Verdict:
         url = self._server_url(self._url)
@@ -138,13 +136,16 @@ class ProviderChecks:
                 url, find_proxy(url, self._environ), path, unverified_context()
             )
         except ConnectFailed as e:
-            return warn(f"unknown: {e}", "check the provider")
+            return warn(f"could not read the provider's clock: {e}", "run this command again")
         if answer.date is None:
-            return warn("unknown: the provider's answer has no Date", "check the clock of the provider")
+            return warn("the provider's response has no Date header", "check the clock of the provider")
         return compare_clocks(self._now() - answer.date, "the provider")
 
-    async def _get(self, url: str) -> Any:
-        """Return the JSON value at *url*, or the failure."""
+    async def _get(self, url: str, mended: str) -> Any:
+        """Return the JSON value at *url*, or the failure.
+
+        :param mended: the cure if *url* answers, but with something else.
+        """
         parts = urlsplit(url)
         authority = str(self._entry.get("certificateAuthority") or "").encode()
         access = KubeAccess(f"https://{parts.netloc}", authority or None)
@@ -157,16 +158,16 @@ class ProviderChecks:
             answer = await client.request("GET", f"{parts.path}{'?' if parts.query else ''}{parts.query}")
         except APIError as e:
             if "certificate verify failed" in str(e):
-                cure = "set --oidc-ca-file, or certificateAuthority in --authentication-config, to its CA"
+                cure = "give the provider's CA in --oidc-ca-file, or certificateAuthority of the issuer"
             return fail(f"{parts.netloc}: {unanswered(e)}", cure)
         finally:
             client.close()
         if answer.code != 200:
-            return fail(f"{url[:_LONGEST]} answered HTTP status {answer.code}", f"correct {_SETTING}")
+            return fail(f"{url[:_LONGEST]} answered HTTP status {answer.code}", mended)
         try:
             return json.loads(answer.body)
         except ValueError:
-            return fail(f"{url[:_LONGEST]} is not JSON", f"correct {_SETTING}")
+            return fail(f"{url[:_LONGEST]} is not JSON", mended)
 
     def _server_url(self, url: str) -> ServerURL:
         host, port, secure = server_address(KubeAccess(url))

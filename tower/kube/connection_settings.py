@@ -103,7 +103,7 @@ def lifetime_of_certificate(pem: bytes) -> Lifetime:
 
     :raise ValueError: *pem* holds no certificate, or a malformed one.
     """
-    from tower.trust.pki import load_certificates  # not for commands, which start often
+    from tower.trust.pki import load_certificates  # slow to import; most commands do not need it
 
     certificate = load_certificates(pem)[0]
     return Lifetime(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())

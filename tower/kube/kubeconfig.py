@@ -125,9 +125,9 @@ def _parsed(data: bytes, name: str) -> Any:
 class KubeconfigReader:
     """Reader of the content of a kubeconfig.
 
-    :param name: in errors.
-    :param paths: the files; relative paths refer to the directory of the first.  Empty: it must not refer to
-        files.
+    :param name: name of the kubeconfig in errors.
+    :param paths: the files; relative paths in them start at the directory of the first one.  Empty: the
+        content must not refer to files.
     """
 
     def __init__(self, content: Any, name: str, paths: Sequence[Path] = ()) -> None:

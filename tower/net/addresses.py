@@ -63,6 +63,6 @@ def address_from(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
 
 def tcp_address(host: str, port: int) -> IPv4Address | IPv6Address:
     """Return the TCP address of the IP address *host*."""
-    from twisted.internet.address import IPv4Address, IPv6Address  # not for commands, which start often
+    from twisted.internet.address import IPv4Address, IPv6Address  # slow to import; not for commands
 
     return (IPv6Address if ":" in host else IPv4Address)("TCP", host, port)

@@ -27,10 +27,10 @@ INVALID_TIMEOUT = "invalid timeout specified in the request URL"
 
 @frozen(eq=False)
 class ApiRequests:
-    """Passes requests to the API, as kube-apiserver does.
+    """Applies the deadline, the filters and the limits to requests, and passes them to the API.
 
     :param chain: the filters.
-    :param api: answers requests that have passed them.
+    :param api: answers requests that pass the filters.
     """
 
     _chain: FilterChain
@@ -39,7 +39,7 @@ class ApiRequests:
     def __call__(self, request: Request) -> Answer:
         """Return the answer to *request*.
 
-        :raise TowerError: also through the Deferred: it is rejected.
+        :raise TowerError: the request is rejected; the Deferred may also fail with this error.
         """
         timeout = requested_timeout(request)
         answer = self._chain(request, "", partial(self._admitted, request))
@@ -74,5 +74,5 @@ def requested_timeout(request: Request) -> float:
 
 
 def _expired(result: Any, timeout: float) -> Any:
-    """Return the refusal of a request that was cancelled, unless it has an answer nevertheless."""
+    """Return the error for a request whose deadline has passed, or its result if there is one after all."""
     return Failure(request_timeout("Tower", timeout)) if isinstance(result, Failure) else result

@@ -25,8 +25,8 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import STANDARD_OUTPUT, AuditBackend, RotatingFile, StandardOutput
 
-#: Delay after which queued lines are written, s, and number of bytes that are written at once.  Waking the
-#: thread costs as much as the lines of a hundred requests.
+#: Delay after which queued lines are written, s, and number of queued bytes that are written without it.
+#: Waking the thread costs as much as the lines of a hundred requests.
 BATCH_DELAY = 0.1
 MUCH = 1024 * 1024
 
@@ -99,7 +99,7 @@ class AuditLog:
             self.hasten()
 
     def hasten(self) -> None:
-        """Write the lines so far without further delay, unless the last write has failed."""
+        """Write the queued lines now, unless the last write has failed."""
         if self._next_write is not None and not (self._failing or self._stopped):
             self._next_write.reset(0)
 

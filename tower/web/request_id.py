@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 
 def id_line() -> bytes:
-    """Return the header line with a unique ID in the form of a UUID; those of one process begin alike."""
+    """Return a header line with a unique ID in UUID form; all IDs of one process have the same prefix."""
     return _LINE % next(_numbers)
 
 

@@ -5,5 +5,6 @@ Start with `tower.websocket.frames`.  May import `tower.http`, `tower.net` and b
 
 import os
 
-# Autobahn is used for handshakes only: its fast masks and UTF-8 checks would parse C when they are imported.
+# Do not load Autobahn's native masking and UTF-8 validation: importing them parses C declarations, which is
+# slow, and only Autobahn's handshakes are used.
 os.environ.setdefault("AUTOBAHN_USE_NVX", "0")

@@ -46,7 +46,7 @@ def _kept(why: str, theirs: str = "201") -> Difference:
 
 
 _TWO = _kept("two values are ambiguous; kube-apiserver uses the first")
-_NEVER = "fields that look as if they name a user are never dropped silently"
+_NEVER = "fields that resemble identity fields are never dropped silently"
 
 IMPERSONATION = Table(
     "Impersonation",
@@ -94,7 +94,7 @@ IMPERSONATION = Table(
         _row("Impersonate-Uid: 5"),
         _row("Impersonate-Extra-scopes: a"),
         _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
-        _row("Impersonate-User: ", other=_kept("an empty field names a user, too")),
+        _row("Impersonate-User: ", other=_kept("an identity field must not be empty")),
         _row(BOB, "Impersonate-User: eve", other=_TWO),
         _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
         _row(BOB, "Impersonate-Foo: x", other=_kept(_NEVER)),

@@ -59,13 +59,13 @@ def by_browser(
 ) -> ProviderTokens:
     """Let the user log in with a browser of this machine; return the tokens.
 
-    If the front door needs a refresh token and the provider gives none, the page goes on to its question for
-    consent.
+    If the front door requires a refresh token and the provider gives none, the page redirects to the
+    provider's consent page.
 
     :param port: of the page; 0: any.
     :param tell: shows a line to the user.
-    :param consent: of the first address; see `IdentityProvider.address`.
-    :raise CommandFailed: the user did not, or the provider rejects the login.
+    :param consent: whether the first page requests consent; see `IdentityProvider.address`.
+    :raise CommandFailed: the user did not log in in time, or the provider rejected the login.
     """
     visit = _Visit(provider, consent)
     try:
@@ -87,10 +87,10 @@ def _opened(open_page: Callable[[str], bool], address: str) -> None:
 
 
 class _Visit:
-    """A visit of the browser to the provider: the login, and if necessary the question for consent.
+    """A visit of the browser to the provider: the login and, if necessary, the consent page.
 
-    :ivar redirect: URL of the page that receives the answer.
-    :ivar pkce: of the answer that is expected.
+    :ivar redirect: URL of the page that receives the response.
+    :ivar pkce: secrets of the request that is in progress.
     """
 
     redirect = ""
@@ -117,10 +117,10 @@ class _Visit:
 
 
 class _Loopback(HTTPServer):
-    """Serves the page on 127.0.0.1 until the last answer with the right state comes.
+    """Server of the page on 127.0.0.1 until the login has succeeded or failed.
 
-    :ivar tokens: None: not received yet.
-    :ivar failure: None: the login has not failed.
+    :ivar tokens: the result; None: not received yet.
+    :ivar failure: the reason; None: the login has not failed.
     """
 
     allow_reuse_address = True
@@ -182,10 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, "The login failed", "The terminal has the reason.")
             return
         if self.server.tokens is None:
-            text = "Your identity provider needs your consent."
-            self._answer(303, "One more question", text, Location=visit.address)
+            text = "Your identity provider requires your consent."
+            self._answer(303, "Consent required", text, Location=visit.address)
         else:
-            text = "Your identity provider has confirmed you.  You can close this page."
+            text = "Your identity provider has confirmed your identity.  You can close this page."
             self._answer(200, "Continue in the terminal", text)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002

@@ -1,4 +1,4 @@
-"""The context that a command uses: of --kubeconfig, or of the user's own kubeconfigs, as kubectl chooses."""
+"""Choice of a command's context: from --kubeconfig, or from the user's own kubeconfigs, as in kubectl."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ class ChosenContext:
 
 
 def choose_context(options: argparse.Namespace, environ: Mapping[str, str]) -> ChosenContext | None:
-    """Return the context of --kubeconfig or of the user's kubeconfigs; None: there is no kubeconfig.
+    """Return the context of --kubeconfig or of the user's kubeconfigs; None: there is none to use.
 
-    A command for one cluster uses the only context for that cluster if the current one is for something
-    else.
+    The only context for the command's cluster is used if the current one is for another.
 
     :raise UsageFailed: the context cannot be chosen.
     :raise ConfigurationError: a file cannot be read.
@@ -60,13 +59,13 @@ def choose_context(options: argparse.Namespace, environ: Mapping[str, str]) -> C
 
 
 def wanted_cluster(options: argparse.Namespace) -> str | None:
-    """Return the only cluster whose users a command is for, if it is such a command."""
+    """Return the cluster of a command that a user of one cluster may run: forward, doctor; None: others."""
     name: str | None = options.name if "forward" in options else getattr(options, "cluster", None)
     return name if "forward" in options or "agent" in options else None
 
 
 def no_proxy(environ: Mapping[str, str]) -> UsageFailed:
-    """Return the error of a command without a proxy."""
+    """Return the error for a command line that names no proxy."""
     found = list(KubeconfigFiles.of(environ).clusters())
     cure = f"give --context with {_any_of(found)}" if found else _LOGIN
     return UsageFailed(

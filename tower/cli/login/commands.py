@@ -66,13 +66,13 @@ def _replace(files: LoginFile, before: Mapping[str, Any]) -> None:
 
 
 def _tokens(files: LoginFile, provider: IdentityProvider, options: argparse.Namespace) -> ProviderTokens:
-    """Return the tokens of a user, after the provider's question for consent if it requires that."""
+    """Return the tokens of a user; if the provider requires consent for a refresh token, request it."""
     consent = provider.url in files.consents()
     if options.device or (provider.has_devices and not options.browser and not has_browser()):
         tokens = _by_device(provider, consent=consent)
         if not (tokens.refresh_token or consent) and provider.needs_refresh_token:
             url = provider.url
-            _tell(f"{url} gave no refresh token: log in once more, with your consent; later logins ask once")
+            _tell(f"{url} gave no refresh token: log in again and consent; later logins need only one code")
             tokens = _by_device(provider, consent=True)
     else:
         tokens = by_browser(provider, options.callback_port, _tell, consent=consent)

@@ -30,7 +30,7 @@ class ProviderTokens:
     """The tokens of a user.
 
     :ivar refresh_token: may be empty.
-    :ivar has_consent: the login included the question for consent.
+    :ivar has_consent: the login requested consent.
     """
 
     id_token: str = attrs.field(repr=False)

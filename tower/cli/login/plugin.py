@@ -21,7 +21,7 @@ from tower.errors import TowerError
 #: Versions of ExecCredential, the default first.
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
-#: The same, by the values of ``--exec-api-version``.
+#: These versions, by the values of ``--exec-api-version``.
 EXEC_VERSIONS: Mapping[str, str] = {version.rpartition("/")[2]: version for version in VERSIONS}
 
 #: A token is used until so long before its expiry, s.

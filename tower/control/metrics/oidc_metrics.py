@@ -21,7 +21,7 @@ class OIDCCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
         providers = self._method.providers
-        text = "Keys of an issuer of ID tokens in use; 0: the proxy has none yet, and rejects its tokens."
+        text = "Keys in use of an issuer of ID tokens; 0: none yet, so the issuer's tokens are rejected."
         yield gauges(
             "tower_oidc_keys", text, "issuer", {each.issuer.url: len(each.keys or ()) for each in providers}
         )

@@ -33,14 +33,14 @@ def quoted_list(values: Iterable[str]) -> str:
 
 
 def mismatch(value: Any, wanted: str) -> str:
-    """Return the error for a JSON value of another type; *wanted* is such as ``value of type string``."""
+    """Return the error for a JSON value of the wrong type; example of *wanted*: ``value of type string``."""
     return f"json: cannot unmarshal {_kind(value)} into Go {wanted}"
 
 
 def go_duration(text: str) -> float:
-    """Return a duration that Go's ``time.ParseDuration`` accepts, s; it may be negative.
+    """Parse a duration as Go's ``time.ParseDuration``; return seconds, which may be negative.
 
-    :raise ValueError: with Go's text.
+    :raise ValueError: with Go's message.
     """
     invalid = ValueError(f"time: invalid duration {quoted(text)}")
     rest = text[1:] if text[:1] in ("+", "-") else text

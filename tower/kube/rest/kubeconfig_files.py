@@ -16,7 +16,7 @@ from tower.kube.kubeconfig import KubeAccess, KubeconfigReader, load_kubeconfig,
 #: Path of a cluster at the front door, in the server of a user's context.
 _CLUSTER_PATH = re.compile(r"/clusters/([^/]+)/?")
 
-#: Keys of paths, which are relative to their file, by the list that has them.
+#: For each list: the key of an entry's content, and the keys in it whose values are paths.
 _PATHS = {
     "clusters": ("cluster", ("certificate-authority",)),
     "users": ("user", ("client-certificate", "client-key", "tokenFile")),
@@ -25,16 +25,16 @@ _PATHS = {
 
 
 def cluster_of(server: str) -> str | None:
-    """Return the cluster that the URL of a server at the front door is for, if it is for one."""
+    """Return the cluster of a server URL at the front door; None: it is not the URL of a cluster."""
     found = _CLUSTER_PATH.fullmatch(urlsplit(server).path)
     return found[1] if found else None
 
 
 @frozen
 class KubeconfigFiles:
-    """Kubeconfigs that are read as one.
+    """Kubeconfigs that are merged.
 
-    :ivar paths: of the files; the first one that has an entry counts.
+    :ivar paths: of the files; if several have an entry with the same name, the first takes precedence.
     """
 
     paths: tuple[Path, ...]
@@ -51,7 +51,7 @@ class KubeconfigFiles:
         return os.pathsep.join(map(str, self.paths))
 
     def load(self, context: str | None) -> KubeAccess:
-        """Return a context, whose plugin the caller runs; None: the current one.
+        """Return *context*, or the current one if it is None.  The caller runs its credential plugin.
 
         :raise ConfigurationError: one line with the file, the entry and the cure.
         """
@@ -68,7 +68,7 @@ class KubeconfigFiles:
         return str(self._merged()["current-context"])
 
     def clusters(self) -> dict[str, str]:
-        """Return the clusters behind Tower that contexts are for, by the context.
+        """Return the cluster behind Tower for each context that has one, by the context's name.
 
         :raise ConfigurationError: a file cannot be read.
         """

@@ -291,10 +291,10 @@ class Auditing:
 
 
 def check_claims(request: Request, _cluster: str) -> None:
-    """Reject claims of another identity: a request with them must not run as its own user instead.
+    """Reject identity fields that are left: their request must not run as its own user instead.
 
-    Users who may act as others are acting already; see `Impersonating`.  A trusted caller may impersonate a
-    user, or use one token of the member's, in the usual forms.
+    `Impersonating` has already processed those of users with the right to impersonate.  A trusted caller may
+    impersonate a user, or use one token of the member, in the standard header fields.
     """
     identity: Any = request.identity
     fields = request.fields

@@ -126,7 +126,7 @@ class Gateway:
     :ivar failures: number of requests answered with Tower's own Status.
     :ivar cut: number of requests in progress, streams included, that a stop has cut.
     :ivar date: the current ``Date`` line.
-    :ivar farewell: the answer to requests that a stop cuts, and the reason on upgraded connections.
+    :ivar farewell: message to clients at a stop: for requests that are cut, and upgraded connections.
     """
 
     clock: IReactorTime
@@ -197,8 +197,8 @@ class Gateway:
         """Reject new connections and close idle ones; requests in progress may finish within *grace* s.
 
         Watches end once no short request is in progress, or after half of that time; their clients continue
-        them elsewhere.  Other streams have the whole time; then upgraded connections end with the reason, if
-        their protocol allows that.  The result fires when all connections are closed.
+        them elsewhere.  Other streams may use all of it; then upgraded connections end with a reason, if
+        their protocol allows it.  The result fires when all connections are closed.
         """
         self.stopping = True
         done: Deferred[None] = Deferred()

@@ -39,7 +39,7 @@ class HTTPChannel(UserConnection):
 
     :ivar requestFactory: makes a `Request` from a parsed head.
     :ivar full: the user accepts no more bytes for now.
-    :ivar upgraded: after an upgrade to a protocol with a `StopNotice`.
+    :ivar upgraded: the relay to the user, after an upgrade to a protocol with a `StopNotice`; else None.
     """
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
@@ -368,7 +368,7 @@ class HTTPChannel(UserConnection):
             if self._request is not None:
                 self._request.aborted("tower")
             if self.upgraded is not None and self.upgraded.notified:
-                self.connection.close()  # at once, unless the user does not read
+                self.connection.close()  # complete if the user has read all; otherwise abort() cuts it
             self.connection.abort()
         elif self._request is None:
             self.close()

@@ -66,9 +66,9 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
 
 
 def take_own_place(request: Request) -> Deferred[None] | None:
-    """Admit a request to Tower's own API until `leave_place`, and return what it must wait for, if anything.
+    """Admit a request to Tower's own API until `leave_place`; return a Deferred if it must wait.
 
-    Administrators have no limit, as upstream's ``system:masters``; watches have another one.
+    Requests of administrators are not limited (upstream: ``system:masters``); watches have another limit.
 
     :raise StatusError: 429, if a limit is reached.
     """

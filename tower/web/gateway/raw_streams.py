@@ -56,8 +56,8 @@ class _MemberSplice(Splice):
 class _Notified:
     """Receiver of a user's connection after a notice: waits until the user closes it.
 
-    A close on our side could overtake the notice: kubectl hands frames and the end of a connection to its
-    streams by different threads.
+    If the proxy closed first, the close could overtake the notice: in kubectl, different goroutines deliver
+    frames and the end of the connection.
     """
 
     def __init__(self, channel: HTTPChannel) -> None:
@@ -79,7 +79,7 @@ class _Notified:
 
 
 class FramedSplice(_MemberSplice):
-    """The same for a protocol with a `StopNotice`: follows the frames to the user.
+    """A `_MemberSplice` for a protocol with a `StopNotice`: follows the frames to the user.
 
     :ivar notified: the notice was sent.
     """
@@ -125,7 +125,7 @@ class FramedSplice(_MemberSplice):
 def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes, notice: StopNotice | None = None) -> None:
     """Send *first* to the user, then pass bytes both ways between the user and *pipe*.
 
-    :param notice: how a stop of the proxy ends it; None: it cuts it.
+    :param notice: how a stopping proxy ends the stream; None: it cuts the connection.
     """
     early = channel.release()
     user = channel.connection

@@ -24,8 +24,8 @@ class ReceivedRequest:
     :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
     :ivar head: its bytes, including the empty line.
     :ivar early: the part of the body that arrived together with the head, including framing.
-    :ivar id_line: the header line that names the request to the cluster; empty: no log needs the ID, or it is
-        the client's.
+    :ivar id_line: the header line with the request's ID for the cluster; empty: no log needs an ID, or the
+        client sent its own.
     :ivar identity: the user; set by the router.
     :ivar destination: where the router is about to send the request; None: not known yet.
     """

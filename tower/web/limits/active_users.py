@@ -1,12 +1,13 @@
 """The users that have sent requests lately, and the seats of each while there are several.
 
 The proxy, and each agent, is one thread.  A user with hundreds of requests in progress makes all others wait
-for these, even if there are seats for all.  So while several users are active, such a user has one seat, or
-more if the user's requests take long: then they wait for the cluster, and cost little.  A user with up to
-`LIGHT` requests has a seat for each; between the two, the seats are inversely proportional to the requests.
+for these, even if there are seats for all.  So while several users are active, a user with up to `LIGHT`
+requests has a seat for each.  With more requests, the seats are inversely proportional to their number, but
+at least one.  If the requests take long, the user has more seats: requests that wait for a cluster cost
+little.
 
-Four seats instead of one double the latency of another user's requests: those of one user travel together,
-and others wait for all of them in the proxy, in the agent, and again in both for the answers.
+A minimum of four seats instead of one doubles the latency of another user's requests: four requests arrive
+together, and others wait for all four in the proxy and the agent, and again in both for the responses.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class ActiveUsers:
         return self._users != self._before and bool(self._users and self._before)
 
     def took(self, user: str, duration: float) -> None:
-        """Record for how long a request of a user with more than `LIGHT` had its seat, s."""
+        """Record how long a request had its seat, s; the user has more than `LIGHT` requests."""
         before = self._durations.get(user, duration)
         self._durations[user] = before + (duration - before) * _WEIGHT
 
     def seats_of(self, user: str, requests: int) -> int:
-        """Return the seats of *user*, who has so many requests, while several users are active."""
+        """Return the seats of *user* with this number of *requests*, while several users are active."""
         return max(1, LIGHT * LIGHT // requests, int(RATE * self._durations.get(user, 0.0)))

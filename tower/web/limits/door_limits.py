@@ -1,4 +1,4 @@
-"""Limits of requests into clusters and to Tower's own API: each one is admitted, waits, or gets 429."""
+"""Limits of requests to clusters and to Tower's own API: each is admitted at once, waits, or gets 429."""
 
 from __future__ import annotations
 

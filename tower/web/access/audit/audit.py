@@ -29,7 +29,7 @@ from tower.web.outcome import ResponseRecord
 #: Memory for copies of bodies, B.
 MEMORY = 16 * 1024 * 1024
 
-#: Longest delay of an event until it is written, s, and size of a batch, requests: most begin and end in one.
+#: Longest delay before an event is built, s, and size of a batch; most requests begin and end in one batch.
 DELAY = 0.1
 MANY = 256
 
@@ -38,7 +38,7 @@ JOINED = 32
 
 
 class PendingEvent(NamedTuple):
-    """A stage of an entry, and what its event needs."""
+    """An event that is not built yet: the stage of an entry, and the data for it."""
 
     entry: Entry
     stage: str
@@ -176,7 +176,7 @@ class Audit:
             self.append(PendingEvent(entry, stage, answer, now))
 
     def append(self, event: PendingEvent | KnownEntry) -> None:
-        """Keep the event of a plain entry, or those of a known one, for the next batch; there is a clock."""
+        """Keep the event of a plain entry, or those of a known entry, for the next batch.  Needs a clock."""
         pending = self._pending
         pending.append(event)
         if len(pending) >= MANY:

@@ -23,7 +23,7 @@ class Backend(Protocol):
         """Take a *line*, or *count* lines together; never blocks and never fails: lost lines are counted."""
 
     def hasten(self) -> None:
-        """Store the lines so far without further delay: they have waited before."""
+        """Store the queued lines now: they have already been delayed."""
 
     def flush(self) -> Deferred[bool]:
         """Return whether the lines so far were stored; fires in limited time."""

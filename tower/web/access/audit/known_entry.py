@@ -1,7 +1,7 @@
 """Audit entries of requests that equal an earlier one of the same user and client.
 
-Their events differ from those of the earlier one by ID, times and status only, so they are joined from parts
-that are made once.  Most of these depend on user and client alone, and are shared by all of their requests.
+The events of such a request differ from the earlier ones only in ID, times and status, so they are joined
+from parts that are built once.  All requests of a user and client share most of these parts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SharedParts:
         self._status = b""  # of that answer
 
     def status(self, entry: KnownEntry, answer: ResponseRecord) -> bytes:
-        """Return ``responseStatus`` and the part after it; most answers are the same object."""
+        """Return ``responseStatus`` and the part after it, cached: most requests share one answer object."""
         if entry.status:
             return _encoded(status_of(entry, answer)) + _RECEIPT
         if answer is not self._answer:
@@ -97,7 +97,7 @@ class KnownRequest:
         return known
 
     def _make(self, entry: Entry) -> None:
-        """Make the parts; most requests have no equal one."""
+        """Build the parts, at the first equal request: most requests have none."""
         recorded = entry.recorded
         first_end, last_end = (annotations_of(entry, each) for each in (RECEIVED, COMPLETE))
         self.shared = _shared_parts(recorded.level, recorded.omitted, who_of(entry), first_end, last_end)
@@ -105,9 +105,9 @@ class KnownRequest:
 
 
 class KnownEntry(RequestEntry):
-    """The entry of an equal request: it has only what differs.
+    """The entry of an equal request, with only the parts that differ.
 
-    :ivar waits: whether it is in the next batch.
+    :ivar waits: whether it is in the pending batch.
     """
 
     __slots__ = ("_begin", "_ended", "_known", "_line", "waits")

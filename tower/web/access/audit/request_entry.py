@@ -1,8 +1,8 @@
 """The interface between a request and its audit entry.
 
 `tower.web.access.audit.entry.Entry` implements all of it.  The entry of an equal request
-(`tower.web.access.audit.known_entry`) has no bodies, and its decisions are known, so it implements the answer
-and the end.
+(`tower.web.access.audit.known_entry`) records only answer and end: it has no bodies, and its decisions are
+known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RequestEntry:
 
     :ivar received: s since the epoch.
     :ivar records_bodies: whether bodies are copied for the events.
-    :ivar status: ``responseStatus`` that a member's Status determines, in JSON, or empty.
+    :ivar status: ``responseStatus`` from a member's Status, in JSON; empty: the member sent none.
     """
 
     __slots__ = ("_answer", "received", "status")
@@ -52,7 +52,7 @@ class RequestEntry:
             self._answer = answer
 
     def member_status(self, code: int, body: bytes) -> None:
-        """Record the Status that *body*, of a member's answer with this *code*, is; others do not matter."""
+        """Record *body*, of a member's answer with status *code*, if it is a Status; otherwise ignore it."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):

@@ -168,7 +168,7 @@ class WebhookBackend:
             self._due.reset(0)
 
     def hasten(self) -> None:
-        """Do nothing: events wait for ``--audit-webhook-batch-max-wait``."""
+        """No-op: events wait for ``--audit-webhook-batch-max-wait``."""
 
     def flush(self) -> Deferred[bool]:
         """Return whether the last event is stored; while the webhook fails, False without delay."""

@@ -12,13 +12,13 @@ from tower.websocket.frames import CLOSE, CONTINUATION, PONG
 #: Longest header without a mask, B.
 _LONGEST_HEADER = 10
 
-#: Size of a frame after which no boundary is known, B.
+#: Size that stands for an invalid or final frame, no boundary follows it, B.
 _ENDLESS = 1 << 63
 
 #: First byte of most frames: a whole binary message.
 _BINARY_MESSAGE = 0x82
 
-#: Of SPDY: length of a frame header, B; version of control frames; types.
+#: SPDY: length of a frame header, B; version and types of control frames; type of GOAWAY.
 _SPDY_HEADER = 8
 _SPDY_VERSION = 3
 _SPDY_TYPES = range(1, 10)

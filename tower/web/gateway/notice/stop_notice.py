@@ -3,7 +3,7 @@
 * **Commands over WebSockets** (``kubectl exec``, ``attach``, ``cp``): a Status on the error channel, then a
   normal close, as kube-apiserver ends a command that failed.  kubectl prints only its message.
 * **Commands over SPDY**: a Status on the error stream, which is the first one that client-go opens, and the
-  end of the others.  Without it kubectl takes the end of the connection for a success, exit code 0.
+  end of the others.  Without it, kubectl treats the end of the connection as success, exit code 0.
 * **Other WebSockets**: a close frame with code 1001 and the reason.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Makes the last frames with a reason.
 MakeFrames: TypeAlias = Callable[[str], bytes]
 
-#: Subprotocols whose error channel has a Status, and its number.
+#: Subprotocols whose error channel carries a Status, and the number of that channel.
 _WITH_STATUS = (b"v4.channel.k8s.io", b"v5.channel.k8s.io")
 _ERROR_CHANNEL = b"\x03"
 

@@ -90,7 +90,7 @@ class Confirmer:
         self._slots = DeferredSemaphore(CONCURRENT)
         self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
         self._confirmed: dict[str, float] = {}
-        self._since: dict[str, float] = {}  # time of `clock` of the last confirmation, or of the first use
+        self._since: dict[str, float] = {}  # last confirmation, or first use; monotonic, by `clock`
         self._unsaved: dict[str, str] = {}  # refresh tokens that the store could not take yet
         self._refused: set[str] = set()  # that could not be ended yet
         self._used: set[str] = set()  # since the last confirmation
@@ -153,9 +153,9 @@ class Confirmer:
             )
 
     def _age(self, session: LoginSession) -> float:
-        """Return the time since the last confirmation, s; a very long one if it is in the future.
+        """Return the time since the last confirmation, s; `LIMIT` if the confirmation is in the future.
 
-        A clock that is set back does not make it shorter.
+        Setting the clock back does not shorten it.
         """
         age = self._seconds() - max(session.confirmed, self._confirmed.get(session.id, 0.0))
         now = self._clock.seconds()
