@@ -61,9 +61,12 @@ def reported(who: str, said: str | bytes, limit: int = PEER_TEXT_LIMIT) -> str:
     return f"{who} reports: {quoted(text, limit)}"
 
 
-def json_text(value: Any, *, separators: tuple[str, str] | None = None) -> str:
-    """Return *value* as JSON in ASCII without control characters."""
-    return json.dumps(value, separators=separators).replace("\x7f", "\\u007f")
+def json_text(value: Any, *, separators: tuple[str, str] | None = None, allow_nan: bool = True) -> str:
+    """Return *value* as JSON in ASCII without control characters.
+
+    :raise ValueError: it has a number that is not finite, and *allow_nan* is False.
+    """
+    return json.dumps(value, separators=separators, allow_nan=allow_nan).replace("\x7f", "\\u007f")
 
 
 def readable_json(value: Any) -> str:

@@ -130,6 +130,14 @@ class IdentityProviderTests(DoctorTestCase):
         self.document["jwks_uri"] = "http://id.example/dex/keys"
         self.assertIn("no https jwks_uri", self.failed(self.look()))
 
+    def test_hostile(self) -> None:
+        """A document that breaks parsers is a failure of its check only."""
+        for url in ("https://[x/keys", "https://id.example/k\xe9ys", "https://id.example:x/"):
+            self.document["jwks_uri"] = url
+            self.assertIn("-> correct jwks_uri", self.failed(self.look()))
+        self.network.answers[DOCUMENT] = (200, "[" * 100_000)
+        self.assertIn("is not JSON", self.failed(self.look()))
+
     def test_authority(self) -> None:
         """A CA that cannot be read is a failure of the settings."""
         self.issuer["certificateAuthority"] = "x"

@@ -24,6 +24,10 @@ class RequestKindTests(SynchronousTestCase):
             (POD + b"/portforward", b"SPDY/3.1", "portforward"),
             (POD + b"/log", b"", "logs"),
             (POD + b"/proxy/", b"", "raw"),
+            (b"/clusters/alpha/api/v1/pods?w%61tch=1", b"", "watch"),
+            (b"/apis/cluster.kubesphere.io/v1alpha1/clusters?%77atch=true", b"", "watch"),
+            (POD + b"/%6cog?follow=true", b"", "logs"),
+            (POD + b"?fieldSelector=metadata.name%3Dx", b"", "short"),
             (b"/clusters/alpha/targets/web/watch", b"", "short"),
             (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
         ):

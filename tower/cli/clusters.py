@@ -172,8 +172,8 @@ def remove(client: TowerClient, options: argparse.Namespace) -> str:
     if output.is_asked(yes=options.yes):
         call_cluster(client, "GET", options.name)
         output.confirm(
-            f"This removes cluster {options.name}, its agents' keys and its users' credentials, and closes "
-            "all connections to it.",
+            f"This removes cluster {options.name} of {client.access.server}, its agents' keys and its users' "
+            "credentials, and closes all connections to it.",
             f"cluster {options.name} not removed",
         )
     answer = call_cluster(client, "DELETE", options.name)

@@ -171,8 +171,10 @@ def _check_server(client: TowerClient) -> None:
     """
     try:
         found = client.call("GET", GROUP_PATH).get("resources")
-    except CallFailed:
-        return  # the command's own request fails with the reason
+    except CallFailed as e:
+        if e.code in (401, 404):
+            return  # the command's own request fails with the reason
+        raise
     if isinstance(found, list) and OWN_RESOURCE not in [
         each.get("name") for each in found if isinstance(each, dict)
     ]:

@@ -41,18 +41,18 @@ def rotate(client: TowerClient, options: argparse.Namespace) -> str:
         spec["after"] = "0s" if options.now else options.after
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Rotation", "spec": spec}
     if options.now and is_asked(yes=options.yes):
-        _confirm(client.call("POST", _PATH, body, query={"dryRun": "All"}))
+        _confirm(client.call("POST", _PATH, body, query={"dryRun": "All"}), client.access.server)
     return _described(client.call("POST", _PATH, body))
 
 
-def _confirm(item: dict[str, Any]) -> None:
+def _confirm(item: dict[str, Any], server: str) -> None:
     """Ask first if the rotation affects anything now.
 
     :raise CommandFailed: the answer is not yes.
     """
     target, remaining = item["spec"]["target"], item["status"]["remaining"]
     if counts := _counts(remaining):
-        lines = [f"This rotates {target} now.  {counts} {_consequence(target)}:"]
+        lines = [f"This rotates {target} of {server} now.  {counts} {_consequence(target)}:"]
         confirm("\n".join([*lines, *_dependents(target, remaining), ""]), f"{target} not rotated")
 
 

@@ -146,16 +146,18 @@ class ProviderChecks:
 
         :param mended: the cure if *url* answers, but with something else.
         """
-        parts = urlsplit(url)
         authority = str(self._entry.get("certificateAuthority") or "").encode()
-        access = KubeAccess(f"https://{parts.netloc}", authority or None)
         cure = "start the provider, or correct its URL, or the DNS and routes of this machine"
         try:
+            parts = urlsplit(url)
+            path = f"{parts.path}{'?' if parts.query else ''}{parts.query}"
+            path.encode("ascii")
+            access = KubeAccess(f"https://{parts.netloc}", authority or None)
             client = self._network.client(access, find_proxy(self._server_url(url), self._environ))
         except (ConfigurationError, ValueError) as e:
-            return fail(str(e), f"correct {_SETTING}")
+            return fail(f"{quoted(url, _LONGEST)}: {e}", mended)
         try:
-            answer = await client.request("GET", f"{parts.path}{'?' if parts.query else ''}{parts.query}")
+            answer = await client.request("GET", path)
         except APIError as e:
             if "certificate verify failed" in str(e):
                 cure = "give the provider's CA in --oidc-ca-file, or certificateAuthority of the issuer"
@@ -166,7 +168,7 @@ class ProviderChecks:
             return fail(f"{url[:_LONGEST]} answered HTTP status {answer.code}", mended)
         try:
             return json.loads(answer.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return fail(f"{url[:_LONGEST]} is not JSON", mended)
 
     def _server_url(self, url: str) -> ServerURL:

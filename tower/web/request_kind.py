@@ -19,8 +19,11 @@ _LONG_RUNNING = b"/api/v1/pods?watch=1"
 
 
 def is_surely_short(target: bytes) -> bool:
-    """Return whether *target* has none of the words of long-running requests; it may be several targets."""
-    return not (b"watch" in target or b"/log" in target or b"/proxy" in target)
+    """Return whether *target* has no word of long-running requests, and no escape that could hide one.
+
+    It may be several targets.
+    """
+    return not (b"watch" in target or b"/log" in target or b"/proxy" in target or b"%" in target)
 
 
 #: Longest target whose kind is cached, B: the cache must not hold much of clients' data.

@@ -102,6 +102,10 @@ class ChosenContextTests(CommandTestCase):
         self.connection = FakeConnection(lambda *_: FakeResponse(200, b'{"resources": []}'))
         said = self.wrong("cluster", "add", "epsilon", state=False)
         self.assertIn("is the API server of a cluster, not of a Tower proxy", said)
+        for code in (403, 503):
+            self.connection = FakeConnection(lambda *_, code=code: FakeResponse(code, b"{}"))
+            self.assertEqual(self.run_tower("cluster", "remove", "delta", "-y", state=False)[0], 1)
+            self.assertEqual([method for method, *_ in self.connection.requests], ["GET"])
         self.write("")
         said = self.wrong("cluster", "add", "epsilon", state=False)
         self.assertIn("give --context with one of tower/alpha, tower/beta, other/beta", said)

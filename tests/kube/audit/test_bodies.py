@@ -56,6 +56,7 @@ class BodyTests(SynchronousTestCase):
             (gzip.compress(bytes(DECODED_LIMIT + 1)), "application/json", "gzip", "content coding gzip"),
             (b"{", "application/json", "", "not an object"),
             (b'{"a": NaN}', "application/json", "", "not an object"),
+            (b'{"a": -1e999}', "application/json", "", "not an object"),
             (b"3", "application/json", "", "not an object"),
             (b"\xff", "application/json", "", "not an object"),
             (deep, "application/json", "", "not an object"),

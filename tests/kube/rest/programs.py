@@ -62,7 +62,7 @@ class PluginFolder:
         self.program = self.path / "get-token"
         self.program.write_text("#!/bin/sh\n")
         self.program.chmod(0o755)
-        self.environ = {"PATH": str(self.path), "HOME": "/home/x"}
+        self.environ = {"PATH": str(self.path.absolute()), "HOME": "/home/x"}
         self.entry: dict[str, Any] = {
             "apiVersion": V1,
             "command": "get-token",

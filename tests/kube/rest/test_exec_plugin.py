@@ -124,7 +124,9 @@ class RunTests(SynchronousTestCase):
         self.plugin = self.make()
         self.assertEqual(self.get().token, SECRET)
         (run,) = self.clock.runs
-        self.assertEqual((run.program, run.words), (str(self.folder.program), ["get-token", "a b", "$HOME"]))
+        self.assertEqual(
+            (run.program, run.words), (str(self.folder.program.absolute()), ["get-token", "a b", "$HOME"])
+        )
         self.assertEqual((run.environ["HOME"], run.environ["A"], run.stdin_closed), ("/home/x", "1", True))
         self.assertIn("KUBERNETES_EXEC_INFO", run.environ)
         self.clock.advance(1_000_000)

@@ -51,6 +51,15 @@ class FilesTests(SynchronousTestCase):
         environ["KUBECONFIG"] = f"{self.first}:/nowhere::{self.second}"
         self.assertEqual(KubeconfigFiles.of(environ).paths, (self.first, self.second))
 
+    def test_forbidden(self) -> None:
+        """A file in an unreadable directory is kept: reading it gives the reason."""
+
+        def refuse(path: Path) -> bool:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        self.patch(Path, "exists", refuse)
+        self.assertEqual(len(KubeconfigFiles.of({"HOME": str(self.home)}).paths), 1)
+
     def test_merged(self) -> None:
         """The first file that has an entry or a current context counts; entries can be in several files."""
         first = content("one", "https://first", {"token": "t1"})

@@ -149,9 +149,9 @@ class PluginCommandTests(SynchronousTestCase):
     def test_not_found(self) -> None:
         """The text for a missing program has the hint and the cure."""
         self.folder.entry["installHint"] = "run\n  apt install it"
-        self.assertIn(
-            "get-token was not found in PATH; run apt install it: install it, or give",
-            self.read().not_found(),
-        )
-        self.folder.entry.update(command="/opt/get", installHint="")
-        self.assertIn("/opt/get was not found: install it", self.read().not_found())
+        self.folder.program.unlink()
+        error = self.assertRaises(ConfigurationError, self.read().program, self.folder.environ)
+        self.assertIn("get-token was not found in PATH; run apt install it: install it, or give", str(error))
+        self.folder.entry.update(command="/nowhere/get", installHint="")
+        error = self.assertRaises(ConfigurationError, self.read().program, self.folder.environ)
+        self.assertIn("/nowhere/get was not found: install it", str(error))

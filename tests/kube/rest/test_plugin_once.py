@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import Any
 
@@ -71,3 +72,14 @@ class PluginOnceTests(SynchronousTestCase):
         self.access = KubeAccess("https://h", plugin={**PLUGIN, "command": "/no/such"}, user="jane")
         error = self.assertRaises(ConfigurationError, with_credential, self.access, {})
         self.assertIn("/no/such was not found", str(error))
+
+    def test_current_directory(self) -> None:
+        """A program of the current directory is found by a path only."""
+        self.access = KubeAccess("https://h", plugin={**PLUGIN, "command": "sh"}, user="jane")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir("/bin")
+        for path in ("", ".", "../bin", ":."):
+            error = self.assertRaises(ConfigurationError, with_credential, self.access, {"PATH": path})
+            self.assertIn("sh was not found in PATH", str(error))
+        with_credential(self.access, {"PATH": ".:/bin"})
+        self.assertEqual(self.runs[0][0][0], "/bin/sh")

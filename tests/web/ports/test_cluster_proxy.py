@@ -28,6 +28,7 @@ class FakeGateway:
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.swept = 0
+        self.farewell = ""
         self.stopped: list[float] = []
         self.stopping: Deferred[None] = succeed(None)
 
@@ -309,6 +310,7 @@ class OpenPortsTests(ProxiesTestCase):
             self.opened ^= {"alpha"}
             self.service.recheck("alpha")
             self.assertEqual((self.open_now(), gateways["alpha"].stopped), ([], [0]))
+            self.assertIn("the port of cluster alpha is being closed", gateways["alpha"].farewell)
             self.service.retry()
             self.assertEqual(self.condition("alpha")[0], "True")  # no attempt while it is being closed
             self.reactor.advance(0)

@@ -16,6 +16,9 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 _UNIT = re.compile(r"[^.0-9]*")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
+#: Longest text of a duration, characters; unauthenticated clients send them, too.
+_LONGEST_TEXT = 100
+
 #: Longest duration, s: 2^63 ns.
 _LONGEST = (1 << 63) * 1e-9
 
@@ -43,6 +46,8 @@ def go_duration(text: str) -> float:
     :raise ValueError: with Go's message.
     """
     invalid = ValueError(f"time: invalid duration {quoted(text)}")
+    if len(text) > _LONGEST_TEXT:
+        raise invalid
     rest = text[1:] if text[:1] in ("+", "-") else text
     if rest == "0":
         return 0.0

@@ -99,7 +99,7 @@ def body_of(payload: bytes, media: str, encoding: str, *, omits_managed_fields: 
     if omits_managed_fields:
         _drop_managed_fields(value)
     try:
-        text = json_text(value, separators=(",", ":"))
+        text = json_text(value, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError):
         return RecordedBody(omitted="not an object in JSON")
     return RecordedBody(text, metadata=_metadata(value))

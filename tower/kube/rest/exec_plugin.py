@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -110,9 +109,7 @@ class ExecPlugin:
 
     async def _run(self) -> ExecCredential:
         command = self.command
-        program = shutil.which(command.words[0], path=self._environ.get("PATH"))
-        if program is None:
-            raise ConfigurationError(command.not_found())
+        program = command.program(self._environ)
         run = ProgramRun(OUTPUT_LIMIT)
         environment = command.environment(self._environ)
         try:

@@ -45,7 +45,7 @@ class KubeconfigFiles:
         paths = [Path(path) for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
         if not paths and environ.get("HOME"):
             paths = [Path(environ["HOME"], ".kube", "config")]
-        return cls(tuple(path for path in paths if path.exists()))
+        return cls(tuple(path for path in paths if _may_exist(path)))
 
     def __str__(self) -> str:
         return os.pathsep.join(map(str, self.paths))
@@ -119,3 +119,10 @@ def _resolve(content: dict[str, Any], keys: tuple[str, ...], directory: Path) ->
     plugin = content.get("exec") if keys else None
     if isinstance(plugin, dict) and isinstance(plugin.get("command"), str) and "/" in plugin["command"]:
         plugin["command"] = str(directory / plugin["command"])
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # reading the file gives the reason

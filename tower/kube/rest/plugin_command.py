@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -82,11 +83,26 @@ class PluginCommand:
         """Return the environment of the program, from that of this process."""
         return {**environ, **dict(self.environ), "KUBERNETES_EXEC_INFO": self.input}
 
-    def not_found(self) -> str:
-        """Return the text for a program that is not installed."""
+    def program(self, environ: Mapping[str, str]) -> str:
+        """Return the path of the program.
+
+        Like client-go, it ignores entries of ``PATH`` that depend on the current directory.
+
+        :raise ConfigurationError: it is not installed.
+        """
+        name = self.words[0]
+        if os.sep in name:
+            found = shutil.which(name)
+        else:
+            entries = environ.get("PATH", os.defpath).split(os.pathsep)
+            found = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, entries)))
+        if found is not None:
+            return found
         hint = f"; {' '.join(self.hint.split())}" if self.hint else ""
-        place = "" if os.sep in self.shown else " in PATH"
-        return f"{self.where}: {self.shown} was not found{place}{hint}: install it, {_INSTEAD}"
+        place = "" if os.sep in name else " in PATH"
+        raise ConfigurationError(
+            f"{self.where}: {self.shown} was not found{place}{hint}: install it, {_INSTEAD}"
+        )
 
 
 @frozen

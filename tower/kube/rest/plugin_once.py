@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 
@@ -25,9 +24,7 @@ def with_credential(access: KubeAccess, environ: Mapping[str, str]) -> tuple[Kub
     command = PluginCommand.of(access)
     if command is None:
         return access, None
-    program = shutil.which(command.words[0], path=environ.get("PATH"))
-    if program is None:
-        raise ConfigurationError(command.not_found())
+    program = command.program(environ)
     where = f"{command.where}: {command.shown}"
     try:
         done = subprocess.run(

@@ -244,6 +244,7 @@ class ClusterProxies(MultiService):
         wanted = None if removed else self._policy.port_of(cluster)
         proxy = self._proxies.get(cluster.name)
         if proxy is not None and proxy.spec != wanted:
+            proxy.gateway.farewell = f"the port of cluster {cluster.name} is being closed"
             proxy.grace = wanted.grace if isinstance(wanted, PortClosed) else 0.0
             self._close(proxy, cluster.name)
         if isinstance(wanted, PortClosed):

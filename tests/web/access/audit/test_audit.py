@@ -10,9 +10,10 @@ from twisted.internet.defer import Deferred
 from tests.fakes.audited_gateway import PODS, SWITCHED, UPGRADE, AuditTestCase
 from tests.fakes.audits import Lines, audit_to, policy_of
 from tests.fakes.gateway import get, ok
-from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.audit import Audit, PendingEvent
 from tower.web.access.audit.body_record import LIMIT
 from tower.web.access.audit.destinations import BLOCKING, STRICT, Destination
+from tower.web.access.audit.request_entry import UNANSWERED
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay, Response
 
@@ -117,6 +118,50 @@ class LevelTests(PolicyTestCase):
             self.ask(PODS + b"/p")
             self.kit.pipe.deliver(answer(odd, b"500 Error"))
             self.assertEqual(self.last()["responseStatus"], {"metadata": {}, "code": 500})
+
+    def test_invalid_member_error(self) -> None:
+        """Fields of a member's Status that have the wrong type are left out."""
+        for fields, kept in (
+            ('"message":5,"status":["Failure"],"reason":null,"code":"x"', {}),
+            ('"details":NaN', {}),
+            ('"details":{"name":1e999,"retryAfterSeconds":"1","causes":3}', {}),
+            ('"details":{"retryAfterSeconds":1e999}', {}),
+            (
+                '"details":{"retryAfterSeconds":1,"uid":"u"}',
+                {"details": {"retryAfterSeconds": 1, "uid": "u"}},
+            ),
+            (
+                '"details":{"causes":[7,{"reason":"r","message":NaN,"field":"f"}]}',
+                {"details": {"causes": [{"reason": "r", "field": "f"}]}},
+            ),
+        ):
+            self.ask(PODS + b"/p")
+            status = f'{{"kind":"Status",{fields}}}'.encode()
+            self.kit.pipe.deliver(answer(status, b"422 Unprocessable Entity"))
+            self.assertEqual(self.last()["responseStatus"], {"metadata": {}, **kept, "code": 422}, fields)
+
+
+class FailingEventTests(AuditTestCase):
+    """An event that cannot be made, as by a bug."""
+
+    def test_failing(self) -> None:
+        """The other events of its batch are written, and no request fails."""
+
+        class Failing(PendingEvent):
+            def add_to(self, parts: list[bytes]) -> int:
+                parts.append(b"half an event")
+                raise KeyError("bug")
+
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        entry: Any = None
+        self.audit.append(Failing(entry, "", UNANSWERED, 0.0))
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        self.audit.write()
+        self.assertEqual(len(self.lines.events()), 4)
+        (failure,) = self.flushLoggedErrors(KeyError)
+        self.assertEqual(failure.value.args, ("bug",))
 
 
 class BodyTests(PolicyTestCase):

@@ -17,6 +17,7 @@ from tower.web.access.audit.webhook_backend import (
     FACTOR,
     LONGEST_DELAY,
     PARALLEL,
+    REJECTED_PIECES,
     STOP_TIMEOUT,
     WAIT_LIMIT,
     BatchSettings,
@@ -142,13 +143,48 @@ class WebhookBackendTests(SynchronousTestCase):
         self.assertIn("answers again", texts[1])
 
     def test_rejected(self) -> None:
-        """A batch that the webhook rejects is dropped after a few attempts, and counted."""
-        self.put(1, 2, 3)
-        self.clock.advance(0)
+        """An event that the webhook rejects is dropped after a few attempts, and counted."""
+        self.backend.put(event())
+        self.clock.advance(30)
         for number in range(ATTEMPTS):
             self.hook.answer(400)
             self.clock.advance(LONGEST_DELAY * (number < ATTEMPTS - 1))
-        self.assertEqual((self.hook.asked, self.backend.waiting, self.backend.lost), ([], 0, 3))
+        self.assertEqual((self.hook.asked, self.backend.waiting, self.backend.lost), ([], 0, 1))
+
+    def test_halves(self) -> None:
+        """A rejected batch loses only the events that the webhook cannot take."""
+        self.make(max_size=16)
+        taken: list[str] = []
+        with capturedLogs() as logged:
+            self.put(*range(16))
+            self.clock.advance(0)
+            for _ in range(ATTEMPTS - 1):
+                self.hook.answer(400)
+                self.clock.advance(LONGEST_DELAY)
+            while self.hook.asked:
+                events = self.hook.asked[0][1]
+                is_valid = "5" not in events
+                self.hook.answer(200 if is_valid else 400)
+                taken += events if is_valid else []
+        self.assertEqual(sorted(map(int, taken)), [each for each in range(16) if each != 5])
+        self.assertEqual((self.backend.waiting, self.backend.lost), (0, 1))
+        texts = [formatEvent(each) or "" for each in logged]
+        self.assertEqual(["answered 400" in texts[0], "lost so far: 1" in texts[1]], [True, True])
+        self.assertIn("answers again", texts[2])
+        self.assertEqual(len(texts), 3)
+
+    def test_all_rejected(self) -> None:
+        """The rejections of one batch have a limit, after which the rest is dropped."""
+        self.make(max_size=64)
+        self.put(*range(64))
+        self.clock.advance(0)
+        count = 0
+        while self.hook.asked:
+            self.hook.answer(400)
+            self.clock.advance(LONGEST_DELAY * (count < ATTEMPTS - 1))
+            count += 1
+        self.assertEqual(count, ATTEMPTS - 1 + REJECTED_PIECES)
+        self.assertEqual((self.backend.waiting, self.backend.lost), (0, 64))
 
     def test_retry_after(self) -> None:
         """A webhook can request a longer delay, within limits."""

@@ -55,6 +55,31 @@ class BoundariesTestCase(SynchronousTestCase):
             self.assertFalse(boundaries.is_at_one)
 
 
+class TinyFramesTests(SynchronousTestCase):
+    """Frames that would cost more time than they are worth."""
+
+    def test_tiny(self) -> None:
+        """After many tiny frames in one piece there is no boundary; in small pieces, or larger, there is."""
+        for kind, frames in (
+            (WebSocketBoundaries, (b"\x81\x00", b"\x82\x00", b"\x81\x01a\x82\x01b")),
+            (SPDYBoundaries, (control_frame(6, 0), data_frame(0), data_frame(1) + control_frame(6))),
+        ):
+            for frame in frames:
+                boundaries = kind()
+                boundaries.follow(frame * 5000)
+                self.assertFalse(boundaries.is_at_one)
+                boundaries.follow(frame)
+                self.assertEqual(boundaries.find(frame), -1)
+                boundaries = kind()
+                for _ in range(500):
+                    boundaries.follow(frame * 10)
+                self.assertTrue(boundaries.is_at_one)
+        for kind, frame in ((WebSocketBoundaries, WRITER.wrap(bytes(40))), (SPDYBoundaries, data_frame(40))):
+            boundaries = kind()
+            boundaries.follow(frame * 5000)
+            self.assertTrue(boundaries.is_at_one)
+
+
 class WebSocketBoundariesTests(BoundariesTestCase):
     """Frames of a WebSocket server."""
 

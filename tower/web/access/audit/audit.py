@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.kube.audit.policy import COMPLETE, DEFAULT_POLICY, LEVELS, NONE, RECEIVED, STARTED, CompiledPolicy
@@ -62,6 +63,8 @@ class Audit:
     :ivar levels: number of requests by level.
     :ivar rejected: number of requests that failed because no event was stored.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -200,7 +203,12 @@ class Audit:
             parts: list[bytes] = []
             count = 0
             for each in pending[begin : begin + JOINED]:
-                count += each.add_to(parts)
+                mark = len(parts)
+                try:
+                    count += each.add_to(parts)
+                except Exception:  # noqa: BLE001 - a bug; the other events are written nevertheless
+                    del parts[mark:]
+                    self._log.failure("cannot make an audit event")
             events = b"".join(parts)
             self.events += count
             for destination in self._json:

@@ -8,7 +8,8 @@ known.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tower.escaping import json_text
 from tower.http.requests import Fields
@@ -17,6 +18,14 @@ from tower.web.outcome import ResponseRecord
 if TYPE_CHECKING:
     from tower.web.access.audit.body_record import BodyRecord
     from tower.web.access.authentication.identity import Identity
+
+#: Fields of a Status, of its details and of their causes that are strings.
+_TEXTS = ("status", "message", "reason")
+_DETAILS = ("name", "group", "kind", "uid")
+_CAUSE = ("reason", "message", "field")
+
+#: Largest number in a field of type ``int32``.
+_INT32 = (1 << 31) - 1
 
 #: The answer, until there is one.
 UNANSWERED = ResponseRecord(0)
@@ -59,9 +68,9 @@ class RequestEntry:
             return
         if not isinstance(value, dict) or value.get("kind") != "Status":
             return
-        known = {
-            key: value[key] for key in ("status", "message", "reason", "details", "code") if key in value
-        }
+        known: dict[str, Any] = _texts(value, _TEXTS)
+        if details := _details(value.get("details")):
+            known["details"] = details
         self.status = json_text({"metadata": {}, **known, "code": code}, separators=(",", ":"))
 
     def ended(self) -> None:
@@ -76,3 +85,24 @@ class RequestEntry:
     def record_answer(self, framing: int, media: bytes | None, encoding: bytes | None) -> BodyRecord | None:
         """Begin to copy the body of the answer; return the copy, or None."""
         return None
+
+
+def _texts(value: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value[key] for key in keys if isinstance(value.get(key), str)}
+
+
+def _details(value: Any) -> dict[str, Any]:
+    """Return the fields of a Status's details that have the right types.
+
+    One event that is not of the type ``audit.k8s.io/v1`` would make a webhook reject all events of its batch.
+    """
+    if not isinstance(value, dict):
+        return {}
+    found = _texts(value, _DETAILS)
+    causes = value.get("causes")
+    if isinstance(causes, list):
+        found["causes"] = [_texts(each, _CAUSE) for each in causes if isinstance(each, dict)]
+    seconds = value.get("retryAfterSeconds")
+    if type(seconds) is int and 0 <= seconds <= _INT32:
+        found["retryAfterSeconds"] = seconds
+    return found

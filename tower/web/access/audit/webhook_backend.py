@@ -2,7 +2,7 @@
 
 A slow, refusing or dead webhook delays no request in the mode ``batch``: events are queued up to a limit;
 beyond it they are dropped, counted and logged.  Batches that a webhook fails to take for a time are posted
-again until it takes them; those that it rejects are dropped after a few attempts.
+again until it takes them; if it rejects a batch, only the events that it cannot take are dropped.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ ATTEMPTS = 5
 FACTOR = 1.5
 JITTER = 0.2
 LONGEST_DELAY = 60.0
+
+#: Rejections, of a batch, its halves and so on, after which its remaining events are dropped.
+REJECTED_PIECES = 40
 
 #: Most bytes of events that wait for the webhook.
 QUEUE_LIMIT = 32 * 1024 * 1024
@@ -245,31 +248,50 @@ class WebhookBackend:
         self._post_some()
 
     async def _post(self, batch: list[bytes], size: int, last: int) -> None:
-        """Post *batch* until it is stored, or rejected for good; *last* is the number of its last event."""
-        data = b"%b%b%b" % (_LIST_HEAD, b",".join(b"{" + each[_EVENT_HEAD:-1] for each in batch), _LIST_END)
-        first = last - len(batch)
-        delay, rejections, is_stored = self._settings.initial_backoff, 0, False
+        """Post *batch* until it is stored, or rejected for good; *last* is the number of its last event.
+
+        A rejected batch is posted in halves, so that an event that the webhook cannot read loses few others.
+        """
+        left = len(batch)
+        pieces, attempts, rejected = [(batch, last)], ATTEMPTS, 0
         try:
-            while not is_stored and rejections < ATTEMPTS:
-                try:
-                    await self._webhook.send(data)
-                    is_stored = True
-                except TowerError as e:
-                    self._failed(e, first, last)
-                    rejections += _is_rejection(e)
-                    wait = max(delay, getattr(e, "retry_after", 0.0))
-                    delay *= FACTOR
-                if not is_stored and rejections < ATTEMPTS:
-                    await deferLater(self._reactor, min(wait, LONGEST_DELAY) * (1 + JITTER * self._chance()))
+            while pieces and rejected < REJECTED_PIECES:
+                piece, end = pieces.pop()
+                begin = end - len(piece)
+                if await self._deliver(piece, begin, end, attempts):
+                    left -= len(piece)
+                    self._answer(begin, end, is_stored=True)
+                    continue
+                attempts, rejected = 1, rejected + 1
+                if middle := len(piece) // 2:
+                    pieces += (piece[middle:], end), (piece[:middle], begin + middle)
         finally:
             self.waiting -= len(batch)
             self._size -= size
-            if not is_stored:
-                self._lose(len(batch))
-        if is_stored:
-            self._stored(first, last)
+            if left:
+                self._lose(left)
+        if left < len(batch):
+            self._recovered()
 
-    def _stored(self, first: int, last: int) -> None:
+    async def _deliver(self, events: list[bytes], first: int, last: int, attempts: int) -> bool:
+        """Post *events* until they are stored, or rejected *attempts* times; return whether they are."""
+        data = b"%b%b%b" % (_LIST_HEAD, b",".join(b"{" + each[_EVENT_HEAD:-1] for each in events), _LIST_END)
+        delay = self._settings.initial_backoff
+        while True:
+            try:
+                await self._webhook.send(data)
+            except TowerError as e:
+                self._failed(e, first, last)
+                attempts -= _is_rejection(e)
+                wait = max(delay, getattr(e, "retry_after", 0.0))
+                delay *= FACTOR
+            else:
+                return True
+            if not attempts:
+                return False
+            await deferLater(self._reactor, min(wait, LONGEST_DELAY) * (1 + JITTER * self._chance()))
+
+    def _recovered(self) -> None:
         if self._failing:
             self._failing = False
             self._log.info(
@@ -277,7 +299,6 @@ class WebhookBackend:
                 lost=self.lost,
                 waiting=self.waiting,
             )
-        self._answer(first, last, is_stored=True)
 
     def _failed(self, error: TowerError, first: int, last: int) -> None:
         if not self._failing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isinf
 from typing import Any
 
 from yaml import AliasEvent, SafeLoader, YAMLError, load
@@ -30,7 +31,7 @@ def parse(raw: bytes, *, yaml: bool = False) -> Any:
     try:
         if yaml:
             raw = json.dumps(load(raw, _Loader)).encode()  # noqa: S506 - a safe loader
-        value = json.loads(raw, parse_constant=_no_constant)
+        value = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
     except (_TooDeep, RecursionError) as e:
         raise too_deep("the body") from e
     except (ValueError, TypeError, YAMLError) as e:
@@ -95,3 +96,10 @@ class _Loader(SafeLoader):
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(text)
+    return number

@@ -1,7 +1,8 @@
 """Boundaries of frames in a relayed stream, WebSocket (RFC 6455) or SPDY/3.1.  No I/O.
 
 Only the headers of frames are read, for their lengths.  The member is not trusted: after a frame that breaks
-the protocol, or ends the connection, there is no boundary any more.
+the protocol, or ends the connection, there is no boundary any more.  Many tiny frames have
+the same effect: following them would take the proxy's time from others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ _LONGEST_HEADER = 10
 
 #: Size that stands for an invalid or final frame, no boundary follows it, B.
 _ENDLESS = 1 << 63
+
+#: Frames of one piece of data that are followed: this number, and one for each so many bytes.
+_FEW, _LEAST_MEAN = 64, 32
 
 #: First byte of most frames: a whole binary message.
 _BINARY_MESSAGE = 0x82
@@ -43,12 +47,16 @@ class Boundaries:
     def follow(self, data: Buffer) -> None:
         """Follow all of *data*."""
         at, size = self._left, len(data)
+        most = _FEW + size // _LEAST_MEAN
         while at < size:
             if not (self._head or self._unfinished):
-                at = self._skip(data, at, size - _LONGEST_HEADER)
+                at, most = self._skip(data, at, size - _LONGEST_HEADER, most)
                 if at >= size:
                     break
             at = self._enter(data, at)
+            most -= 1
+            if most < 0:
+                self._head, at = b"", _ENDLESS
         self._left = at - size
 
     def find(self, data: Buffer) -> int:
@@ -75,8 +83,10 @@ class Boundaries:
         self._head = b""
         return at - kept + size
 
-    def _skip(self, data: Buffer, at: int, last: int) -> int:
-        """Skip common frames that begin from *at* to *last*; return the end of the last one.
+    def _skip(self, data: Buffer, at: int, last: int, most: int) -> tuple[int, int]:
+        """Skip up to *most* common frames that begin from *at* to *last*.
+
+        Return the end of the last one, and how many more frames may follow.
 
         It is called between two messages, and written for speed: there may be thousands of frames.
         """
@@ -92,8 +102,9 @@ class WebSocketBoundaries(Boundaries):
 
     __slots__ = ()
 
-    def _skip(self, data: Buffer, at: int, last: int) -> int:
-        while at <= last and data[at] == _BINARY_MESSAGE:
+    def _skip(self, data: Buffer, at: int, last: int, most: int) -> tuple[int, int]:
+        while at <= last and data[at] == _BINARY_MESSAGE and most > 0:
+            most -= 1
             length = data[at + 1]
             if length < 126:
                 at += 2 + length
@@ -101,7 +112,7 @@ class WebSocketBoundaries(Boundaries):
                 at += 4 + (data[at + 2] << 8 | data[at + 3])
             else:
                 break
-        return at
+        return at, most
 
     def _frame_size(self, head: bytes) -> int:
         if len(head) < 2:
@@ -131,10 +142,11 @@ class SPDYBoundaries(Boundaries):
 
     __slots__ = ()
 
-    def _skip(self, data: Buffer, at: int, last: int) -> int:
-        while at <= last and data[at] < 128:
+    def _skip(self, data: Buffer, at: int, last: int, most: int) -> tuple[int, int]:
+        while at <= last and data[at] < 128 and most > 0:
+            most -= 1
             at += _SPDY_HEADER + (data[at + 5] << 16 | data[at + 6] << 8 | data[at + 7])
-        return at
+        return at, most
 
     def _frame_size(self, head: bytes) -> int:
         if len(head) < _SPDY_HEADER:
