@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ from tests.integration.programs import LIBC, PR_SET_PDEATHSIG
 
 #: Numbers of trial's closing line.
 COUNTED = ("skips", "expectedFailures", "failures", "errors", "unexpectedSuccesses")
+
+#: How many modules whose use is shown at the end, and how long they took at least, s.
+SHOWN, LONG = 30, 10.0
 
 
 class Teller:
@@ -40,6 +44,29 @@ class Teller:
         self._pipe.flush()
 
 
+class Usage:
+    """What the tests of each module used, with the programs that they started and waited for."""
+
+    def __init__(self) -> None:
+        self._last = self._now()
+        self._modules: dict[str, tuple[float, float]] = {}
+
+    def add(self, module: str) -> None:
+        """Add the use since the last call."""
+        last, self._last = self._last, self._now()
+        used = self._modules.get(module, (0.0, 0.0))
+        self._modules[module] = used[0] + self._last[0] - last[0], used[1] + self._last[1] - last[1]
+
+    def __str__(self) -> str:
+        most = sorted(self._modules.items(), key=lambda each: each[1], reverse=True)[:SHOWN]
+        lines = [f"{took:8.1f} {processor:8.1f}  {name}" for name, (took, processor) in most if took >= LONG]
+        return "\n".join(["    time processor, s", *lines]) if lines else ""
+
+    def _now(self) -> tuple[float, float]:
+        used = [resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return time.monotonic(), sum(each.ru_utime + each.ru_stime for each in used)
+
+
 class TellingReporter(TreeReporter):
     """Trial's usual reporter, which also reports to a pipe.
 
@@ -47,6 +74,10 @@ class TellingReporter(TreeReporter):
     """
 
     teller: Teller
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.usage = Usage()
 
     def startTest(self, test: Any) -> None:
         """See TreeReporter."""
@@ -58,6 +89,7 @@ class TellingReporter(TreeReporter):
     def stopTest(self, test: Any) -> None:
         """See TreeReporter."""
         super().stopTest(test)
+        self.usage.add(test.id().rsplit(".", 2)[0])
         self.teller.report(test=None, counts=self._counts())
 
     def addError(self, test: Any, error: Any) -> None:
@@ -105,6 +137,8 @@ def main(descriptor: str, *names: str) -> None:
         suite.addTest(part)
     teller.report(loading=None, plan=plan)
     result: Any = TrialRunner(TellingReporter).run(suite)
+    if usage := str(result.usage):
+        print(usage, flush=True)
     teller.report(test=None, done=True)
     sys.exit(not result.wasSuccessful())
 

@@ -18,14 +18,14 @@ from tests.integration.programs import Program, wait_for
 SILENCE = 20.0
 PATIENCE = 10 * SILENCE
 
-#: Starts a program that leaves its own children to themselves, then spins with the reactor in its hands.
+#: Starts a program that leaves its own children to themselves, then loops with the reactor in its hands.
 SPINS = """
 from twisted.trial.unittest import TestCase, SynchronousTestCase
-import subprocess
+import subprocess, time
 
 def spin():
     while True:
-        pass
+        time.sleep(0.1)
 
 class SpinTests(TestCase):
     timeout = 1
