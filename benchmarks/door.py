@@ -27,6 +27,7 @@ CASES = (
     ("token", "tower-door", "oidc", 0),
     ("token, policies and bindings", "tower-rules", "oidc", 0),
     ("token, policies, bindings and audit", "tower-audited", "oidc", 0),
+    ("token, policies, bindings and audit of ended requests", "tower-audited-once", "oidc", 0),
     ("certificate, policies, bindings and audit", "tower-audited", "x509", 0),
     ("token, policies, bindings and audit; 100 objects", "tower-audited", "oidc", 100),
 )

@@ -15,6 +15,7 @@
 | tower-door | the product with users' certificates, an OIDC provider and one access policy |
 | tower-policies | the same with 1,000 access policies |
 | tower-rules, tower-audited | the same, and with 10,000 bindings of RBAC; and with an audit log |
+| tower-audited-once | the same without the stage ``RequestReceived`` |
 | tower-host | the product with its records in a host cluster, a real kube-apiserver |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
@@ -159,6 +160,19 @@ def _tower_kube(systems: Systems) -> System:
     return systems.member.behind(systems.product.cluster("tower-kube", "gamma", systems.member.own))
 
 
+def _audited(systems: Systems, name: str, *options: str) -> System:
+    log = f"--audit-log-path={systems.folder / f'{name}.log'}"
+    return systems.door(name, POLICIES, *systems.directory.rules, log, *options)
+
+
+def _audited_once(systems: Systems, name: str) -> System:
+    """Return the product with one event for each request: its policy omits ``RequestReceived``."""
+    policy = systems.folder / "audit-policy.yaml"
+    rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+    policy.write_text(f"apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")
+    return _audited(systems, name, f"--audit-policy-file={policy}")
+
+
 _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "direct": lambda systems: _direct(systems.ground),
     "forward": lambda systems: gopeer.forward(systems.ground, "forward", "stream"),
@@ -191,12 +205,8 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tower-door": lambda systems: systems.door("tower-door", 1),
     "tower-policies": lambda systems: systems.door("tower-policies"),
     "tower-rules": lambda systems: systems.door("tower-rules", POLICIES, *systems.directory.rules),
-    "tower-audited": lambda systems: systems.door(
-        "tower-audited",
-        POLICIES,
-        *systems.directory.rules,
-        f"--audit-log-path={systems.folder / 'audit.log'}",
-    ),
+    "tower-audited": lambda systems: _audited(systems, "tower-audited"),
+    "tower-audited-once": lambda systems: _audited_once(systems, "tower-audited-once"),
     "tower-host": lambda systems: systems.hosted_product.cluster(
         "tower-host", "theta", systems.ground.backend
     ),
