@@ -54,8 +54,8 @@ DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_polic
 	tests.integration.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))
 SLOW := $(addprefix slow-,busy door operation host waiting attacks peers)
-# Makes targets concurrently, and shows the output of each in one piece.  With more jobs, two processors are no
-# sooner done: everything takes longer, and idle API servers use time.
+# Makes targets concurrently, and shows the output of each in one piece.  More jobs make two processors no faster:
+# everything takes longer, and idle API servers use time.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target
 
 .PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean

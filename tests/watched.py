@@ -45,7 +45,7 @@ class Teller:
 
 
 class Usage:
-    """What the tests of each module used, with the programs that they started and waited for."""
+    """Time of each module's tests, with that of the programs that they started and waited for."""
 
     def __init__(self) -> None:
         self._last = self._now()

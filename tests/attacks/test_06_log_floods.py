@@ -7,8 +7,8 @@ import time
 from tests.attacks.case import AttackTestCase
 from tests.integration.programs import wait_for
 
-SECONDS = 5.0  # of a flood
-LINES = 9  # of log a second that a flood of one kind may cause
+SECONDS = 5.0  # that a flood takes
+LINES = 9  # a second that each kind of flood may log
 
 
 class LogFloodTests(AttackTestCase):

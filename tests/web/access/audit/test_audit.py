@@ -124,8 +124,8 @@ class LevelTests(PolicyTestCase):
         for fields, kept in (
             ('"message":5,"status":["Failure"],"reason":null,"code":"x"', {}),
             ('"details":NaN', {}),
-            ('"details":{"name":1e999,"retryAfterSeconds":"1","causes":3}', {}),
-            ('"details":{"retryAfterSeconds":1e999}', {}),
+            ('"details":{"name":1e999,"retryAfterSeconds":"1","causes":3}', {"details": {}}),
+            ('"details":{"retryAfterSeconds":1e999}', {"details": {}}),
             (
                 '"details":{"retryAfterSeconds":1,"uid":"u"}',
                 {"details": {"retryAfterSeconds": 1, "uid": "u"}},

@@ -69,8 +69,8 @@ class RequestEntry:
         if not isinstance(value, dict) or value.get("kind") != "Status":
             return
         known: dict[str, Any] = _texts(value, _TEXTS)
-        if details := _details(value.get("details")):
-            known["details"] = details
+        if isinstance(details := value.get("details"), dict):
+            known["details"] = _details(details)
         self.status = json_text({"metadata": {}, **known, "code": code}, separators=(",", ":"))
 
     def ended(self) -> None:
@@ -91,13 +91,11 @@ def _texts(value: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: value[key] for key in keys if isinstance(value.get(key), str)}
 
 
-def _details(value: Any) -> dict[str, Any]:
+def _details(value: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a Status's details that have the right types.
 
     One event that is not of the type ``audit.k8s.io/v1`` would make a webhook reject all events of its batch.
     """
-    if not isinstance(value, dict):
-        return {}
     found = _texts(value, _DETAILS)
     causes = value.get("causes")
     if isinstance(causes, list):
