@@ -20,15 +20,16 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Four of seven groups run side by side, because most of them wait.  Modules that compare speeds, or measure users
+# Four of eight groups run side by side, because most of them wait.  Modules that compare speeds, or measure users
 # under an attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 # Builds the image three times: two minutes of processor time.
 IMAGE := $(filter %.test_image,$(INTEGRATION))
-BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh \
-	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
+# All operations of kubectl, new and old, in several ways; a user's first steps.
+KUBECTL := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_migration %.test_install %.test_demo,$(INTEGRATION))
+BUSY := $(filter %.test_isolation %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
 	$(QUICK)
 ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
@@ -52,13 +53,13 @@ DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_polic
 	%.test_servers %.test_faulty_peers %.test_login %.test_roles %.test_owner_policy \
 	%.test_request_limits %.test_reviewed_users %.test_audit_policies %.test_audit_webhook \
 	tests.integration.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))
-SLOW := $(addprefix slow-,busy door operation host waiting attacks peers)
+WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(KUBECTL) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))
+SLOW := $(addprefix slow-,waiting door operation peers attacks kubectl host busy)
 # Makes targets concurrently, and shows the output of each in one piece.  More jobs make two processors no faster:
 # everything takes longer, and idle API servers use time.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -115,7 +116,7 @@ quick: $(VENV)/.ready
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
-	tools/aside $(TRIAL) --limit 2400 $(UNIT) || failed=1; \
+	tools/aside $(TRIAL) --limit 3600 $(UNIT) || failed=1; \
 	exit $$failed
 
 slow: $(VENV)/.ready kubectl realcluster go-clients
@@ -124,26 +125,29 @@ slow: $(VENV)/.ready kubectl realcluster go-clients
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-image slow-alone || failed=1; \
 	exit $$failed
 
+slow-kubectl: $(VENV)/.ready
+	$(TRIAL) --limit 3000 $(KUBECTL)
+
 slow-busy: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(BUSY)
+	$(TRIAL) --limit 3000 $(BUSY)
 
 slow-waiting: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(WAITING)
+	$(TRIAL) --limit 3000 $(WAITING)
 
 slow-operation: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(OPERATION)
+	$(TRIAL) --limit 3000 $(OPERATION)
 
 slow-host: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(HOST)
+	$(TRIAL) --limit 3000 $(HOST)
 
 slow-attacks: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(ATTACKS)
+	$(TRIAL) --limit 3000 $(ATTACKS)
 
 slow-door: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(DOOR)
+	$(TRIAL) --limit 3000 $(DOOR)
 
 slow-peers: $(VENV)/.ready
-	$(TRIAL) --limit 2400 $(PEERS) $(NODES)
+	$(TRIAL) --limit 3000 $(PEERS) $(NODES)
 
 slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
