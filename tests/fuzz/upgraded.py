@@ -15,6 +15,13 @@ from tower.websocket.frames import CLOSE, PING, FrameWriter
 _WRITER = FrameWriter(to_server=False)
 _GOING_AWAY = 1001
 
+# Size of pieces that cannot have so many frames that they are not followed, B.
+_SHORT = 128
+
+
+def _slices(wire: bytes, size: int) -> list[bytes]:
+    return [wire[place : place + size] for place in range(0, len(wire), size)]
+
 
 def _followed(kind: type[Boundaries], pieces: list[bytes]) -> list[int]:
     """Return the boundaries at the ends of *pieces*."""
@@ -30,14 +37,15 @@ def _followed(kind: type[Boundaries], pieces: list[bytes]) -> list[int]:
 def check_boundaries(data: bytes, chance: random.Random) -> None:
     """Boundaries do not depend on the pieces; after one, Autobahn reads our frame as such."""
     kind, wire = (WebSocketBoundaries if data[:1] < b"\x80" else SPDYBoundaries), data[1:]
-    single = [0, *_followed(kind, [wire[place : place + 1] for place in range(len(wire))])]
+    single = [0, *_followed(kind, _slices(wire, 1))]
     if not set(_followed(kind, cuts(chance, wire))) <= set(single):
         raise Broken("boundaries depend on the pieces")
-    if wire and bool(_followed(kind, [wire])) != (len(wire) in single):
+    if wire and (len(wire) in _followed(kind, _slices(wire, _SHORT))) != (len(wire) in single):
         raise Broken("its end is a boundary only for some pieces")
     start = chance.randrange(len(wire) + 1)
     boundaries = kind()
-    boundaries.follow(wire[:start])
+    for piece in _slices(wire[:start], _SHORT):
+        boundaries.follow(piece)
     place = boundaries.find(wire[start:])
     wanted = min((boundary for boundary in single if boundary >= start), default=start - 1)
     if place != wanted - start:
