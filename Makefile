@@ -27,7 +27,7 @@ ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 # Builds the image three times: two minutes of processor time.
 IMAGE := $(filter %.test_image,$(INTEGRATION))
-# All operations of kubectl, new and old, in several ways; a user's first steps.
+# All operations of kubectl, new and old, by several methods; a user's first steps.
 KUBECTL := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_migration %.test_install %.test_demo,$(INTEGRATION))
 BUSY := $(filter %.test_isolation %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk %.test_tower_api %.test_api_differential,$(INTEGRATION)) \
