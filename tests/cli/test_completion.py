@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 
+from argcomplete import CompletionFinder
+
 from tests.fakes.cli import CommandTestCase
 from tower.cli.arguments import SHELLS, parser
 from tower.cli.client import CommandFailed, TowerClient
@@ -14,6 +16,11 @@ from tower.cli.completion import complete
 
 class CompletionTests(CommandTestCase):
     """Completions of a command line."""
+
+    def setUp(self) -> None:
+        """Keep argcomplete from using, and later closing, descriptor 9, which may be the reactor's."""
+        super().setUp()
+        self.patch(CompletionFinder, "_init_debug_stream", lambda _: None)
 
     def completed(self, line: str, *, is_reachable: bool = True) -> set[str]:
         """Return the completions of the last word of *line*."""

@@ -15,7 +15,7 @@ from tests.integration.person import Person
 from tests.integration.programs import Program, wait_for
 
 #: Tries of an operation whose own node dies or hangs; others have one.
-TRIES = 4
+TRIES = 8
 LOST = 0.4  # fraction of the operations that may fail because of that at the first try
 #: What to do to the nodes meanwhile, each twice: on a slow machine all operations are repeated until then, at
 #: most so often.

@@ -63,6 +63,5 @@ class DrillTests(TowerTestCase):
         wait_for("the agent at the restored proxy", lambda: self.jane.get("/ping").status == 200, PATIENCE)
         self.assertEqual(bill.get("/ping").status, 200)
         self.assertIn("users-ca", fresh.tower("rotate", "status"))
-        output = fresh.proxy.output()
-        self.assertIn("agent of alpha connected", output)
-        self.assertNotIn("Traceback", output)
+        wait_for("the agent's line", lambda: "agent of alpha connected" in fresh.proxy.output())
+        self.assertNotIn("Traceback", fresh.proxy.output())

@@ -216,7 +216,8 @@ class StopTests(LoggedTestCase):
         self.command(self.tower.cluster_port("alpha"))
         proxy = self.tower.proxy
         proxy.signal(signal.SIGTERM)
-        wait_for("the first line", lambda: "for requests in progress and streams: 1" in self.messages()[-1])
+        first = "waiting up to 10 s for requests in progress and streams: 1"
+        wait_for("the first line", lambda: first in self.messages())
         proxy.signal(signal.SIGTERM)
         self.assertEqual(proxy.wait(5), 128 + signal.SIGTERM)
         self.assertIn("second SIGTERM", self.messages()[-1])
