@@ -231,7 +231,9 @@ class TargetTests(SynchronousTestCase):
                 (id_token(sub="olga"), 403),
                 (bastion.issued("beta", "bea")[1], 200),
                 (id_token(sub="olga", aud=OTHER_AUDIENCE), 200),
-                (id_token(sub="olga", key=rsa_key("attacker")), 200),
+                (id_token(sub="olga", nbf=int(NOW) + 300), 403),
+                (id_token(name="second", sub="olga"), 403),
+                (id_token(sub="olga", key=rsa_key("attacker")), 403),
                 (id_token(sub="olga", exp=int(NOW) - 1), 200),
                 (b"of-the-target", 200),
             ):

@@ -73,6 +73,16 @@ class LeaseTests(SynchronousTestCase):
         request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
         self.assertRaises(Unauthorized, self.door, request)
 
+    def test_clock_set_back(self) -> None:
+        """Equal requests do not use an answer from the future: its time would be longer."""
+        for asked in (1, 1, 1):
+            self.ask()
+            self.assertEqual(len(self.hook.asked), asked)
+        self.clock.rightNow -= 30
+        self.hook.status = {"authenticated": False}
+        request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
+        self.assertRaises(Unauthorized, self.door, request)
+
     def test_changed(self) -> None:
         """A change that a live connection's review finds ends the admission at once."""
         for _ in range(3):

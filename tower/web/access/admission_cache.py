@@ -148,7 +148,7 @@ class CachedAdmission:
             or not allowed.holds()
             or not (request.fields is self._fields or self._is_same_client(request))
             or not self._since <= (now := generation.seconds()) < self._until
-            or (self._lease is not None and now >= self._lease.until)
+            or (self._lease is not None and not self._lease.counts(now))
         ):
             return False
         channel, known = request.channel, allowed.known

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import Forbidden, Unauthorized
 from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.oidc.tokens import KeysUnknown
 from tower.web.access.authentication.presented import AuthenticationMethod, Presented
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay
@@ -35,22 +36,28 @@ class DoorTokens:
             return
         if isinstance(identity, Identity) and not identity.uses(bearer) and self.opens(bearer):
             raise Forbidden(
-                f"the bearer token of {identity.user} opens Tower itself, and the target "
+                f"the bearer token of {identity.user} opens Tower itself, or may do so later, and the target "
                 f"{destination.target} would get it: omit Authorization, since the request has a client "
                 "certificate"
             )
 
     def opens(self, bearer: bytes) -> bool:
-        """Return whether one of the methods accepts a token now."""
+        """Return whether one of the methods accepts a token, or may accept it later.
+
+        That is a token of a configured issuer which is not valid yet, or whose key is not known: the issuer
+        may have new keys, or may not have answered since the start.
+        """
         for method in self._methods:
             try:
                 found = method.authenticate(Presented(None, bearer))
-            except Unauthorized:
+            except Unauthorized as e:
+                if isinstance(e, KeysUnknown) or e.kind == "not-yet-valid":
+                    return True
                 continue
-            if isinstance(found, Deferred):  # its key is not known yet
+            if isinstance(found, Deferred):  # its key is not known
                 found.addErrback(_ignored)
                 found.cancel()
-            elif found is not None:
+            if found is not None:
                 return True
         return False
 

@@ -265,3 +265,44 @@ class TokenReviewerTests(SynchronousTestCase):
         again = self.user(b"first")
         self.assertEqual((len(self.hook.asked), again), (asked + 1, found))
         self.assertIs(again.lease, found.lease)  # so a live connection follows
+
+    def test_abandoned(self) -> None:
+        """A review ends with the last request that waits for it, and is not reported as a failure."""
+        self.hook.waits = True
+        with capturedLogs() as events:
+            for number in range(3):
+                waiting = [self.method.authenticate(Presented(None, b"%d" % number)) for _ in range(2)]
+                for each in waiting:
+                    assert isinstance(each, Deferred)
+                    each.cancel()
+                    self.failureResultOf(each, CancelledError)
+        self.assertEqual((self.method.in_flight, self.method.blocked), (0, 0))
+        self.assertEqual((events, self.method.fetches), ([], {"ok": 0, "error": 0}))
+        self.hook.waits = False
+        self.assertEqual(self.user(b"0").user, "jane")
+
+    def test_flood(self) -> None:
+        """Unknown tokens are few at a time at the program and in the queue; known ones do not wait for them."""
+        known = self.user(b"known")
+        self.clock.advance(60)
+        self.hook.waits = True
+        waiting = []
+        for number in range(token_reviewer.WAITING_LIMIT):
+            waiting.append(self.method.authenticate(Presented(None, b"%d" % number)))
+        self.assertEqual(len(self.hook.waiting), token_reviewer.PARALLEL)
+        error = self.assertRaises(Unauthorized, self.method.authenticate, Presented(None, b"another"))
+        self.assertIn("500 unknown tokens wait", error.reason)
+        waiting.append(self.method.authenticate(Presented(None, b"0")))
+        self.assertEqual(self.method.in_flight, token_reviewer.WAITING_LIMIT)
+
+        self.assertRaises(Stale, self.method.check, known)
+        found = self.method.authenticate(Presented(None, b"known"))
+        assert isinstance(found, Deferred)
+        self.assertEqual(len(self.hook.waiting), token_reviewer.PARALLEL + 1)
+        self.hook.waiting.pop().callback(None)
+        self.assertIs(self.successResultOf(found), known)
+        self.clock.advance(30)
+        for each in waiting:
+            assert isinstance(each, Deferred)
+            self.failureResultOf(each, Unauthorized)
+        self.assertEqual(self.method.in_flight, 0)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -31,6 +32,11 @@ from tower.web.access.reported_failure import ReportedFailure, without_secret
 
 #: Most users, and most other answers, that are kept.
 KEPT = 4096
+
+#: Most reviews of unknown tokens: those that wait, and those that the program has at a time.  Less than
+#: `tower.kube.rest.webhook_client.PARALLEL`, so that the tokens of live connections need not wait for them.
+WAITING_LIMIT = 500
+PARALLEL = 48
 
 #: Longest UID and extra values of a user together, characters.
 FACTS_LIMIT = 16 * 1024
@@ -89,6 +95,8 @@ class TokenReviewer:
         self._rejected: OrderedDict[bytes, float] = OrderedDict()
         self._leases: WeakValueDictionary[bytes, Lease] = WeakValueDictionary()
         self._waiting: dict[bytes, list[Deferred[Identity | None]]] = {}
+        self._reviews: dict[bytes, Deferred[Identity | None]] = {}
+        self._slots = DeferredSemaphore(PARALLEL)
         self._failure = ReportedFailure(clock.seconds)
         self.hits = self.misses = 0
         self.fetches = {"ok": 0, "error": 0}
@@ -124,6 +132,8 @@ class TokenReviewer:
             self.hits += 1
             return None
         self.misses += 1
+        if len(self._waiting) >= WAITING_LIMIT and not (digest in self._waiting or digest in self._leases):
+            raise self._failed(f"{WAITING_LIMIT} unknown tokens wait for an answer already")
         return self._ask(digest, bearer)
 
     def check(self, identity: Identity) -> None:
@@ -149,21 +159,31 @@ class TokenReviewer:
         """Return the user of a token; requests with the same token wait for the same answer."""
         is_new = digest not in self._waiting
         waiting = self._waiting.setdefault(digest, [])
-        result: Deferred[Identity | None] = Deferred(waiting.remove)
+        result: Deferred[Identity | None] = Deferred(partial(self._leave, digest, waiting))
         waiting.append(result)
         if is_new:
-            Deferred.fromCoroutine(self._review(digest, bearer)).addBoth(self._settle, digest)
+            review = self._reviews[digest] = Deferred.fromCoroutine(self._review(digest, bearer))
+            review.addBoth(self._settle, digest)
         return result
+
+    def _leave(
+        self, digest: bytes, waiting: list[Deferred[Identity | None]], result: Deferred[Identity | None]
+    ) -> None:
+        """Cancel the review of a token if no request waits for it any more."""
+        waiting.remove(result)
+        if not waiting and self._waiting.get(digest) is waiting:
+            self._reviews[digest].cancel()
 
     def _settle(self, answer: Any, digest: bytes) -> None:
         """Give an answer, or a failure, to all requests that wait for it."""
+        del self._reviews[digest]
         for each in self._waiting.pop(digest).copy():
             if not each.called:  # an earlier one has canceled it
                 each.callback(answer)
 
     async def _review(self, digest: bytes, bearer: bytes) -> Identity | None:
         try:
-            found = await self._answer(bearer)
+            found = await self._answer(bearer, is_known=digest in self._leases)
         except (APIError, WrongReview, DeferredTimeoutError) as e:
             raise self._failed(without_secret(str(e), bearer.decode("latin-1"))) from None
         self.fetches["error" if found.error else "ok"] += 1
@@ -187,10 +207,14 @@ class TokenReviewer:
             ) from None
         return self._accept(digest, bearer, user)
 
-    async def _answer(self, bearer: bytes) -> ReviewedToken:
+    async def _answer(self, bearer: bytes, *, is_known: bool) -> ReviewedToken:
         reviewing = self._reviewing
         review = token_review(reviewing.version, bearer.decode("latin-1"), reviewing.audiences)
-        answer: Deferred[Any] = Deferred.fromCoroutine(self._client.post(review))
+
+        def post() -> Deferred[Any]:
+            return Deferred.fromCoroutine(self._client.post(review))
+
+        answer = post() if is_known else self._slots.run(post)
         answer.addTimeout(reviewing.timeout, self._clock, _timed_out)
         return reviewed_token(await answer, reviewing.version)
 

@@ -21,6 +21,7 @@ from tower.web.access.authentication.oidc.key_set import THUMBPRINT, KeySet
 from tower.web.access.authentication.oidc.provider import Documents, OIDCProvider
 from tower.web.access.authentication.oidc.tokens import (
     LOG_IN,
+    KeysUnknown,
     ReceivedToken,
     SignatureUnknown,
     TokenRejected,
@@ -123,7 +124,7 @@ class OIDCMethod(MultiService):
             return None
         if provider.keys is None:
             cause = f" ({provider.problem})" if provider.problem else ""
-            raise TokenRejected(f"oidc: authenticator not initialized{cause}", "retry in some seconds")
+            raise KeysUnknown(cause)
         try:
             return self._identity(provider, provider.keys, token, digest)
         except SignatureUnknown:

@@ -43,6 +43,16 @@ class TokenRejected(Unauthorized):
         super().__init__(f"Unauthorized: {shown}: {cure}", shown, kind)
 
 
+class KeysUnknown(TokenRejected):
+    """The keys of the token's issuer are not known yet.
+
+    :param cause: why, with a blank before it.
+    """
+
+    def __init__(self, cause: str = "") -> None:
+        super().__init__(f"oidc: authenticator not initialized{cause}", "retry in some seconds")
+
+
 class SignatureUnknown(TokenRejected):
     """No known key has made the signature; the provider may have newer keys.
 
