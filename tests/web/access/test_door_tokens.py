@@ -7,9 +7,10 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.id_tokens import CLIENT, ISSUER, NOW, id_token, key_set
+from tests.fakes.id_tokens import CLIENT, ISSUER, NOW, ProviderAgent, id_token, key_set
 from tower.web.access.authentication.oidc.key_set import read_key_set
 from tower.web.access.authentication.oidc.method import OIDCMethod
+from tower.web.access.authentication.oidc.provider import ProviderDocuments
 from tower.web.access.door_tokens import DoorTokens
 
 
@@ -18,8 +19,8 @@ class DoorTokensTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Create the filter, with an issuer that has not answered yet."""
-        documents: Any = lambda _: None
-        self.method = OIDCMethod((ISSUER,), Clock(), lambda: NOW, documents)
+        clock: Any = Clock()
+        self.method = OIDCMethod((ISSUER,), clock, lambda: NOW, ProviderDocuments(clock, ProviderAgent()))
         self.tokens = DoorTokens((self.method,))
 
     def test_no_keys(self) -> None:
@@ -30,7 +31,7 @@ class DoorTokensTests(SynchronousTestCase):
         self.assertFalse(self.tokens.opens(b"opaque"))
 
     def test_keys(self) -> None:
-        """A token with an unknown key, or one that is valid soon, may open the door; an expired one does not."""
+        """A token that is valid soon, or whose key is unknown, may open the door; an expired one does not."""
         self.method.providers[0].keys = read_key_set(key_set("first"))
         for opens, token in (
             (True, id_token()),

@@ -282,13 +282,12 @@ class TokenReviewerTests(SynchronousTestCase):
         self.assertEqual(self.user(b"0").user, "jane")
 
     def test_flood(self) -> None:
-        """Unknown tokens are few at a time at the program and in the queue; known ones do not wait for them."""
+        """The reviews of unknown tokens are limited; those of known ones do not wait for them."""
         known = self.user(b"known")
         self.clock.advance(60)
         self.hook.waits = True
-        waiting = []
-        for number in range(token_reviewer.WAITING_LIMIT):
-            waiting.append(self.method.authenticate(Presented(None, b"%d" % number)))
+        numbers = range(token_reviewer.WAITING_LIMIT)
+        waiting = [self.method.authenticate(Presented(None, b"%d" % number)) for number in numbers]
         self.assertEqual(len(self.hook.waiting), token_reviewer.PARALLEL)
         error = self.assertRaises(Unauthorized, self.method.authenticate, Presented(None, b"another"))
         self.assertIn("500 unknown tokens wait", error.reason)

@@ -175,8 +175,8 @@ class ConfigurationTests(SynchronousTestCase):
             ("groups", {"claim": "a"}, "claimMappings.groups.prefix: Required value"),
             (
                 "groups",
-                {"expression": "claims.a.map(x, x)"},
-                "the function map, which Tower does not support",
+                {"expression": "claims.a.matches('x')"},
+                "the function matches, which Tower does not support",
             ),
             ("uid", {"claim": "a", "expression": "claims.a"}, "claimMappings.uid: Invalid value"),
             ("uid", {"claim": "a", "prefix": "b"}, 'unknown field "claimMappings.uid.prefix"'),
@@ -200,6 +200,30 @@ class ConfigurationTests(SynchronousTestCase):
         rules = [{"expression": "claims.?email_verified.orValue(true) == true"}]
         self.assertEqual(len(self.read({**verified, "claimValidationRules": rules})), 1)
 
+    def test_documented_expressions(self) -> None:
+        """The expressions in the example of Kubernetes' documentation are accepted."""
+        mappings = {
+            "username": {"expression": "claims.username + ':external-user'"},
+            "groups": {"expression": "claims.roles.split(',')"},
+            "uid": {"expression": "claims.sub"},
+            "extra": [{"key": "example.com/tenant", "valueExpression": "claims.tenant"}],
+        }
+        rules = [
+            {"expression": "claims.hd == 'example.com'"},
+            {"expression": "claims.exp - claims.nbf <= 86400"},
+        ]
+        users = [
+            {"expression": "!user.username.startsWith('system:')"},
+            {"expression": "user.groups.all(group, !group.startsWith('system:'))"},
+        ]
+        entry = {
+            **ENTRY,
+            "claimMappings": mappings,
+            "claimValidationRules": rules,
+            "userValidationRules": users,
+        }
+        self.assertEqual(len(self.read(entry)), 1)
+
     def test_rules(self) -> None:
         """Errors of the rules have upstream's texts."""
         for value, text in (
@@ -211,7 +235,7 @@ class ConfigurationTests(SynchronousTestCase):
             ),
             ([{"expression": "true", "requiredValue": "b"}], "may not be specified when expression is set"),
             ([{"claim": "a"}] * 2, 'claimValidationRules[1].claim: Duplicate value: "a"'),
-            ([{"expression": "claims.exp - 1 > 2"}], "claimValidationRules[0].expression: Invalid value"),
+            ([{"expression": "claims.exp * 2 > 2"}], "claimValidationRules[0].expression: Invalid value"),
         ):
             self.assertIn(text, self.problem("claimValidationRules", value))
         self.assertIn(

@@ -59,6 +59,19 @@ class ExpressionTests(SynchronousTestCase):
             ("!!claims.yes", True),
             ("claims.sub.endsWith('ne')", True),
             ("(claims.yes ? ['a'] : [])", ["a"]),
+            ("claims.n - 3 <= 4 && claims.n - 3 < 5", True),
+            ("claims.n > 7 || claims.n >= 8", False),
+            ("-claims.n + 1 == -6", True),
+            ("'a' < 'b'", True),
+            ("'a,b'.split(',')", ["a", "b"]),
+            ("'ab'.split('')", ["a", "b"]),
+            ("claims.roles.join('-') + claims.roles.join()", "a-bab"),
+            ("'JÄNE'.lowerAscii()", "jÄne"),
+            ("size(claims.roles) + size('abc')", 5),
+            ("claims.roles.map(r, 'team:' + r)", ["team:a", "team:b"]),
+            ("claims.roles.filter(r, r != 'a')", ["b"]),
+            ("claims.roles.exists_one(r, r >= 'a')", False),
+            ("claims.roles[0] + claims.roles[2 - 1]", "ab"),
         ):
             self.assertEqual(self.value(text), value, text)
 
@@ -80,6 +93,16 @@ class ExpressionTests(SynchronousTestCase):
             "claims.?other == null",
             "claims.n.size()",
             "claims.other || true",
+            "claims.sub - 1",
+            "claims.sub < 1",
+            "claims.yes < 1",
+            "-claims.sub",
+            "claims.roles[2]",
+            "claims.roles[-1]",
+            "claims.roles.split(',')",
+            "claims.sub.join(',')",
+            "claims.roles.filter(r, r)",
+            "claims.sub.map(r, r)",
         ):
             self.assertRaises(ExpressionError, self.value, text)
 
@@ -88,8 +111,11 @@ class ExpressionTests(SynchronousTestCase):
         for text, part in (
             ("", "ends too early"),
             ("claims.", "ends too early"),
-            ("claims.exp - claims.nbf <= 86400", "'-"),
-            ("claims.roles.map(r, r)", "map"),
+            ("claims.n * 2", "'*"),
+            ("claims.sub.split()", "split() with 0 arguments"),
+            ("claims.roles.join(',', ',')", "join() with 2 arguments"),
+            ("claims.roles.map(r, true, r)", "','"),
+            ("claims.n < 1 < 2", "'<'"),
             ("claims.sub.matches('x')", "matches"),
             ("user.username", "'user'"),
             ("r", "'r'"),

@@ -89,13 +89,44 @@ def total(left: Any, right: Any) -> Any:
         return left + right
     if isinstance(left, list) and isinstance(right, list):
         return [*left, *right]
-    raise ExpressionError("'+' requires two texts or two lists")
+    if _are_numbers(left, right):
+        return left + right
+    raise ExpressionError("'+' requires two texts, two lists or two numbers")
+
+
+def difference(left: Any, right: Any) -> Any:
+    """Return the value of ``-``."""
+    if not _are_numbers(left, right):
+        raise ExpressionError("'-' requires two numbers")
+    return left - right
+
+
+def negative(value: Any) -> Any:
+    """Return the value of ``-`` before a number."""
+    return difference(0, value)
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+
+
+def _order(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def compare(left: Any, right: Any) -> bool:
+        if _are_numbers(left, right) or (isinstance(left, str) and isinstance(right, str)):
+            return test(left, right)
+        raise ExpressionError("an order requires two numbers or two texts")
+
+    return compare
 
 
 def member(value: Any, name: Any) -> Any:
     """Return a field, which must exist."""
     if isinstance(value, OptionalValue):
         return optional_member(value, name)
+    if isinstance(value, list):
+        if not _are_numbers(name) or not 0 <= name < len(value) or name != int(name):
+            raise ExpressionError(f"index {name!r} of a list of {len(value)} items")
+        return value[int(name)]
     if not isinstance(value, dict):
         raise ExpressionError(f"{name!r} is read from a value that has no fields")
     if name not in value:
@@ -120,13 +151,27 @@ def _or_value(value: Any, default: Any) -> Any:
     return value.value if value.exists else default
 
 
-def _text_method(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    def call(value: Any, argument: Any) -> bool:
-        if not isinstance(value, str) or not isinstance(argument, str):
+def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*texts: Any) -> Any:
+        if not all(isinstance(each, str) for each in texts):
             raise ExpressionError("a function of texts has another value")
-        return test(value, argument)
+        return function(*texts)
 
     return call
+
+
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
+def _join(values: Any, separator: Any = "") -> str:
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in (*values, separator)):
+        raise ExpressionError("join() requires a list of texts")
+    return str(separator).join(values)
+
+
+def _lower_ascii(text: str) -> str:
+    return "".join(each.lower() if each.isascii() else each for each in text)
 
 
 def size_of(value: Any) -> int:
@@ -136,10 +181,34 @@ def size_of(value: Any) -> int:
     return len(value)
 
 
-#: Functions of a value and an argument.
-METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    "orValue": _or_value,
-    "startsWith": _text_method(str.startswith),
-    "endsWith": _text_method(str.endswith),
-    "contains": _text_method(lambda value, part: part in value),
+#: Functions of a value, with the least and the greatest number of arguments.
+METHODS: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "orValue": (_or_value, 1, 1),
+    "startsWith": (_of_texts(str.startswith), 1, 1),
+    "endsWith": (_of_texts(str.endswith), 1, 1),
+    "contains": (_of_texts(lambda value, part: part in value), 1, 1),
+    "split": (_of_texts(_split), 1, 1),
+    "join": (_join, 0, 1),
+    "lowerAscii": (_of_texts(_lower_ascii), 0, 0),
+    "size": (size_of, 0, 0),
+}
+
+#: Functions of a list and of the values that an expression has for its items.
+QUANTIFIERS: dict[str, Callable[[list[Any], list[Any]], Any]] = {
+    "all": lambda _, found: all(list(map(boolean, found))),
+    "exists": lambda _, found: any(list(map(boolean, found))),
+    "exists_one": lambda _, found: list(map(boolean, found)).count(True) == 1,
+    "filter": lambda items, found: [item for item, each in zip(items, found, strict=True) if boolean(each)],
+    "map": lambda _, found: found,
+}
+
+#: Operators that compare two values.
+RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": is_equal,
+    "!=": is_different,
+    "in": is_within,
+    "<=": _order(lambda left, right: left <= right),
+    ">=": _order(lambda left, right: left >= right),
+    "<": _order(lambda left, right: left < right),
+    ">": _order(lambda left, right: left > right),
 }

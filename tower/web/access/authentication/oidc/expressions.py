@@ -1,9 +1,10 @@
 """A part of CEL, the language of expressions in ``AuthenticationConfiguration``.
 
 There are ``claims.NAME`` or ``user.NAME``, ``['NAME']``, ``.?NAME``, ``orValue``, ``has``, ``==``, ``!=``,
-``in``, ``+``, ``!``, ``&&``, ``||``, ``? :``, parentheses, lists, texts, integers, ``true``, ``false``,
-``startsWith``, ``endsWith``, ``contains``, ``size``, ``all`` and ``exists``.  An expression with anything
-else is rejected when it is read.  Unlike in CEL, an error on one side of ``&&`` or ``||`` is an error.
+``in``, ``<``, ``<=``, ``>``, ``>=``, ``+``, ``-``, ``!``, ``&&``, ``||``, ``? :``, parentheses, lists and
+their indexes, texts, integers, ``true``, ``false``, the functions in `METHODS` and `QUANTIFIERS`, and
+``size``.  An expression with anything else is rejected when it is read.  Unlike in CEL, an error on one side
+of ``&&`` or ``||`` is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import attrs
 
 from tower.web.access.authentication.oidc.expression_values import (
     METHODS,
+    QUANTIFIERS,
+    RELATIONS,
     ExpressionError,
     MissingField,
     OptionalValue,
@@ -25,11 +28,10 @@ from tower.web.access.authentication.oidc.expression_values import (
     boolean,
     chosen,
     constant,
-    is_different,
-    is_equal,
-    is_within,
+    difference,
     joined,
     member,
+    negative,
     optional_member,
     size_of,
     total,
@@ -43,7 +45,7 @@ _DEPTH_LIMIT = 40
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<number>[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"""
-    r"""|(?P<sign>==|!=|&&|\|\||\.\?|[][(){}.,?:!+]))"""
+    r"""|(?P<sign>[=!<>]=|&&|\|\||\.\?|[][(){}.,?:!+<>-]))"""
 )
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -118,18 +120,24 @@ class _ExpressionParser:
 
     def _comparison(self) -> Value:
         left = self._sum()
-        for sign, compare in (("==", is_equal), ("!=", is_different), ("in", is_within)):
+        for sign, compare in RELATIONS.items():
             if self._takes(sign):
                 return applied(compare, left, self._sum())
         return left
 
     def _sum(self) -> Value:
         value = self._unary()
-        while self._takes("+"):
-            value = applied(total, value, self._unary())
-        return value
+        while True:
+            if self._takes("+"):
+                value = applied(total, value, self._unary())
+            elif self._takes("-"):
+                value = applied(difference, value, self._unary())
+            else:
+                return value
 
     def _unary(self) -> Value:
+        if self._takes("-"):
+            return applied(negative, self._postfix())
         negations = 0
         while self._takes("!"):
             negations += 1
@@ -155,15 +163,18 @@ class _ExpressionParser:
                 return value
 
     def _call(self, name: str, value: Value) -> Value:
-        if name in ("all", "exists"):
+        if name in QUANTIFIERS:
             return self._quantified(name, value)
-        if name in METHODS:
-            argument = self._choice()
-            self._require(")")
-            return applied(METHODS[name], value, argument)
-        if name == "size":
-            self._require(")")
-            return applied(size_of, value)
+        function, least, most = METHODS.get(name, (None, 0, 0))
+        if function is not None:
+            arguments = [value]
+            while not self._takes(")"):
+                if len(arguments) > 1:
+                    self._require(",")
+                arguments.append(self._choice())
+            if not least <= len(arguments) - 1 <= most:
+                raise ExpressionError(f"has {name}() with {len(arguments) - 1} arguments")
+            return applied(function, *arguments)
         raise ExpressionError(f"has the function {name}, which Tower does not support")
 
     def _quantified(self, name: str, values: Value) -> Value:
@@ -173,13 +184,12 @@ class _ExpressionParser:
         condition = self._choice()
         self._names.pop()
         self._require(")")
-        test = all if name == "all" else any
 
-        def find(variables: Variables) -> bool:
+        def find(variables: Variables) -> Any:
             found = values(variables)
             if not isinstance(found, list):
                 raise ExpressionError(f"{name} requires a list")
-            return test([boolean(condition({**variables, variable: each})) for each in found])
+            return QUANTIFIERS[name](found, [condition({**variables, variable: each}) for each in found])
 
         return find
 
@@ -199,6 +209,10 @@ class _ExpressionParser:
             return constant(_CONSTANTS[text])
         if kind == "name" and text == "has" and self._takes("("):
             return self._has()
+        if kind == "name" and text == "size" and self._takes("("):
+            value = self._choice()
+            self._require(")")
+            return applied(size_of, value)
         if kind == "name" and text in self._names:
             return lambda variables: variables[text]
         self._at -= 1
