@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from argcomplete import CompletionFinder
+from argcomplete.finders import CompletionFinder
 
 from tests.fakes.cli import CommandTestCase
 from tower.cli.arguments import SHELLS, parser
