@@ -5,6 +5,7 @@ The tables are in `tests.integration.differential`.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.apiserver_errors import StartErrors
+from tests.integration.apiserver_errors import StartErrors, program
 from tests.integration.differential import STARTING
 from tests.integration.differential.rows import STARTS, Row, Start
 from tests.integration.differential.starts import TowerStarts, difference, write_files
 from tests.integration.programs import run, script
+from tower.options.upstream_names import hint
+from tower.options.variables import OPTIONS
 
 #: Processes of kube-apiserver at the same time: one that accepts its options waits for etcd.
 ACCEPTING, REJECTING = 16, 2
@@ -79,6 +82,15 @@ class BadOptionsTests(SynchronousTestCase):
             if problem:
                 wrong.append(f"{row.name}: {problem}\n   {theirs!r}\n   {ours!r}")
         self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_names(self) -> None:
+        """Each option in kube-apiserver's help is one of Tower, or has a hint."""
+        text = run([str(program()), "--help"]).stdout.decode()
+        names = re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", text, re.MULTILINE)
+        self.assertGreater(len(names), 100)
+        self.assertEqual(
+            [name for name in names if name not in OPTIONS | {"help", "version"} and not hint(name)], []
+        )
 
     def test_program(self) -> None:
         """The program ends with these lines and exit code 1."""

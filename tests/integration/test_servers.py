@@ -22,7 +22,11 @@ from tests.integration.mounted_secret import MountedSecret
 from tests.integration.person import Answer, Person
 from tests.integration.programs import LOOPBACK, is_ready, wait_for
 
-ORIGINS = r"--cors-allowed-origins=^https://ui\.example\.com(:|$),//[a-z]+\.example\.org:8443$"
+#: The last two patterns are anchored in part.
+ORIGINS = (
+    r"--cors-allowed-origins=^https://ui\.example\.com(:|$),//[a-z]+\.example\.org:8443$,"
+    r"^https://one|https://two$,//three\.test:?"
+)
 UI = {"Origin": "https://ui.example.com"}
 
 #: Header fields that clients evaluate.
@@ -85,12 +89,15 @@ CASES = [
     Case("/healthz", headers={"Origin": "https://ui.example.com.example.net"}),
     Case("/healthz", headers={"Origin": "https://a.example.org:8443"}),
     Case("/healthz", headers={"Origin": "https://a.example.org"}),
+    *(Case("/healthz", headers={"Origin": f"https://{host}"}) for host in ("one", "two:1", "three.test:1")),
+    *(Case("/healthz", headers={"Origin": f"https://{host}"}) for host in ("one.evil", "three.test.evil")),
     Case("/healthz", headers={"Origin": "null"}),
     Case("/healthz", "OPTIONS", UI),
     Case("/api", "OPTIONS", UI),
     Case("/nothing", headers=UI),
 ]
 
+_PART = "allowed; Tower's patterns match whole hosts"
 _NOT_FOUND = "404 page not found, in plain text; Tower's Status names the paths to use"
 
 #: Tower's answers that differ from those of kube-apiserver, and the reasons.
@@ -103,6 +110,8 @@ DIFFERENT = {
     "GET /nothing https://ui.example.com": _NOT_FOUND,
     "GET /debug/pprof/nothing": _NOT_FOUND,
     "GET /debug/pprof/": "a page in HTML; Tower's is plain text",
+    "GET /healthz https://one.evil": _PART,
+    "GET /healthz https://three.test.evil": _PART,
     "GET /metrics": "the type names an escaping of UTF-8 names, which Tower's metrics do not have",
 }
 

@@ -83,6 +83,26 @@ class FollowedFileTests(SynchronousTestCase):
         self.assertRaises(ConfigurationError, self.file.reload)
         self.assertEqual(self.file.value, 2)
 
+    def test_failed_use(self) -> None:
+        """A value that cannot be put into use is tried again, and the last one stays until it is used."""
+        failing: ConfigurationError | None = ConfigurationError("no memory")
+
+        def use() -> None:
+            if failing is not None:
+                raise failing
+
+        self.file.on_change = use
+        lines = logged_lines(self)
+        self.swap("2")
+        for _ in range(3):
+            self.file.check()
+            self.assertEqual((self.file.value, self.file.problem), (1, "no memory"))
+            self.assertRaises(ConfigurationError, self.file.reload)
+        self.assertEqual(len(lines), 1)
+        failing = None
+        self.file.check()
+        self.assertEqual((self.file.value, self.file.problem), (2, ""))
+
     def test_not_at_start(self) -> None:
         """A file that cannot be used is an error that names the option, the file and the cure."""
         for verb, path, text in (

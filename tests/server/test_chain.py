@@ -46,6 +46,7 @@ class ServerChainTests(SynchronousTestCase):
             (HealthCheck("log", lambda: "never asked"),),
             (HealthCheck("store", lambda: "no store"),),
             (self.hook("base"),),
+            (self.hook("end"),),
         )
         return ServerChain(self.filters, outer, inner)  # type: ignore[arg-type]
 
@@ -102,7 +103,7 @@ class ServerChainTests(SynchronousTestCase):
         self.assertEqual(self.ask(b"/livez/ping").body, b"ok")
 
     def test_life(self) -> None:
-        """Hooks of inner servers run first, one after the other; readiness follows start and stop."""
+        """Hooks run one after the other: inner servers start first and stop last; readiness follows."""
         self.assertEqual(
             self.failed("readyz"),
             ["poststarthook/first", "poststarthook/base", "store", "informer-sync"],
@@ -116,12 +117,17 @@ class ServerChainTests(SynchronousTestCase):
         self.waits["first"].callback(None)
         self.successResultOf(starting)
         self.assertEqual((self.failed("livez"), self.failed("readyz")), ([], ["store"]))
-        stopping = Deferred.fromCoroutine(self.chain.stop())
+        self.chain.announce_stop()
         self.assertEqual((self.failed("livez"), self.failed("readyz")), ([], ["store", "shutdown"]))
         self.assertEqual(
             self.ask(b"/readyz/shutdown").body, b"internal server error: process is shutting down\n"
         )
+        self.assertEqual(self.calls, ["base", "first"])
+        stopping = Deferred.fromCoroutine(self.chain.stop())
+        self.assertEqual(self.calls, ["base", "first", "last"])
         self.waits["last"].callback(None)
+        self.assertEqual(self.calls, ["base", "first", "last", "end"])
+        self.waits["end"].callback(None)
         self.successResultOf(stopping)
 
     def test_stop_while_starting(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import marshal
 from typing import Any
 
@@ -54,6 +55,21 @@ class ProfilingTests(SynchronousTestCase):
             self.assertNoResult(waiting)
             self.clock.advance(1)
             self.assertIn(b"(busy)", self.successResultOf(waiting).body)
+
+    def test_other_profiler(self) -> None:
+        """Another profiler of the process is an error, and the next profile works once it has ended."""
+
+        def busy_tool(_: object) -> None:
+            raise ValueError("Another profiling tool is already active")
+
+        patch = self.patch(cProfile.Profile, "enable", busy_tool)
+        with self.assertRaises(StatusError) as caught:
+            self.ask(b"/profile", b"seconds=1")
+        self.assertIn("in use: end the other profiler", str(caught.exception))
+        patch.restore()
+        waiting = self.ask(b"/profile", b"seconds=1")
+        self.clock.advance(1)
+        self.assertIn(b"function calls", self.successResultOf(waiting).body)
 
     def test_binary(self) -> None:
         """Python's own form can be loaded by `pstats`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.control.front_door.public_certificate import PublicCertificate
+from tower.control.front_door.public_certificate import public_pair
 from tower.errors import ConfigurationError
 from tower.trust.certificate_directory import LIFETIME, make_pair, pair_in
 from tower.trust.named_certificates import PairFiles
@@ -27,7 +27,7 @@ class PairTests(SynchronousTestCase):
         make_pair(self.directory, "tower.example", NOW)
         certificate, key = self.files
         self.assertEqual([path.stat().st_mode & 0o777 for path in self.files], [0o644, 0o600])
-        PublicCertificate.check(PairFiles(certificate, key, ("tower.example",)), for_agents=True)
+        public_pair(PairFiles(certificate, key, ("tower.example",)), for_agents=True)
         first, authority = load_certificates(certificate.read_bytes())
         first.verify_directly_issued_by(authority)
         self.assertEqual(first.not_valid_after_utc.timestamp(), NOW + LIFETIME)

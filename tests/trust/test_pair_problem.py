@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -9,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from cryptography.x509.oid import NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, NOW, authority
@@ -48,3 +53,15 @@ class PairProblemTests(SynchronousTestCase):
             found = pair_problem(first, second)
             self.assertIn(text, found)
             self.assertEqual(bool(found), bool(text), found)
+
+    def test_short_key(self) -> None:
+        """A pair that OpenSSL would not use is a problem, too."""
+        key = rsa.generate_private_key(65537, 1024)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+        begin = datetime.fromtimestamp(NOW, UTC)
+        certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), 1, begin, begin + timedelta(1))
+            .sign(key, hashes.SHA256())
+            .public_bytes(Encoding.PEM)
+        )
+        self.assertIn("OpenSSL rejects", pair_problem(certificate, pem(key)))

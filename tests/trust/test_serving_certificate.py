@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import time
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from tests.fakes.certificates import DAY, authority, below, client_context, der,
 from tests.fakes.client_certificates import SERVER, Company, sent, subject
 from tower.errors import ConfigurationError
 from tower.net.tls.peer_chain import peer_chain
+from tower.trust.named_certificates import NamedCertificate
 from tower.trust.pki import Authority
 from tower.trust.serving_certificate import LIFETIME, STATE_FILE, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
@@ -181,7 +184,7 @@ class ServingTests(SynchronousTestCase):
             self.assertFalse(shake(serving.context, context, session=far.session)[0].session_reused)
 
     def test_renewed_with_other_authorities(self) -> None:
-        """The serving certificate is still renewed, and a damaged file of it is replaced."""
+        """The serving certificate is still renewed."""
         company = Company.root(now=self.begin)
         serving = self.serving()
         first = self.shown(serving)
@@ -189,11 +192,58 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(self.shown(serving), first)
         self.now += LIFETIME * 0.9
         serving.renew()
-        second = self.shown(serving)
-        self.assertNotEqual(second, first)
+        self.assertNotIn(self.shown(serving), (first, None))
+
+    def test_other_authorities_without_the_file(self) -> None:
+        """A lost or damaged file of the certificate does not matter to a change of the clients' CAs."""
+        serving = self.serving()
+        first = self.shown(serving)
+        (self.files.path / STATE_FILE).unlink()
+        serving.trust_clients(Company.root(now=self.begin).pem)
+        self.assertEqual(self.shown(serving), first)
         (self.files.path / STATE_FILE).write_bytes(b"")
         serving.trust_clients(b"")
-        self.assertNotIn(self.shown(serving), (first, second, None))
+        self.assertEqual(self.shown(serving), first)
+
+    def test_failed_change(self) -> None:
+        """Without descriptors, a change of CAs or of named certificates is an error that changes nothing."""
+        company, other = Company.root(now=self.begin), Company.root("other", now=self.begin)
+        serving = self.serving()
+        serving.trust_clients(company.pem)
+        first, contexts = self.shown(serving), (serving.context, serving.open_context)
+        issued = self.users.server_certificate(["a.example"], DAY, self.now)
+        named = NamedCertificate(issued.certificate_pem, issued.key_pem, ("a.example",), True)
+        patch = self.patch(os, "memfd_create", self.no_descriptor)
+        for change in (
+            lambda: serving.trust_clients(other.pem),
+            lambda: serving.show_for_names([named], []),
+            lambda: serving.sign_with(self.users),
+        ):
+            error = self.assertRaises(ConfigurationError, change)
+            self.assertIn("Too many open files", str(error))
+        patch.restore()
+        self.assertEqual((serving.context, serving.open_context), contexts)
+        self.assertEqual(self.shown(serving), first)
+        serving.show_for_names([], [])
+        jane = company.issue(subject("jane"))
+        near, _ = shake(serving.context, client_context(self.authority, shows=jane))
+        self.assertEqual(peer_chain(near), sent(jane))
+
+    def no_descriptor(self, *_: object) -> int:
+        """Fail as `os.memfd_create` does."""
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def test_reload_of_a_damaged_file(self) -> None:
+        """A reload of a certificate with another's key, on a full disk, leaves the last one in use."""
+        self.files = FullDisk(self.files.path)
+        serving = self.serving()
+        first = self.shown(serving)
+        names = "localhost", "127.0.0.1"
+        other, issued = (self.authority.server_certificate(names, DAY, self.now) for _ in range(2))
+        self.files.write(STATE_FILE, other.key_pem + issued.certificate_pem + self.authority.pem)
+        self.files.full = True
+        self.assertRaises(ConfigurationError, serving.reload)
+        self.assertEqual(self.shown(serving), first)
 
     def test_kept(self) -> None:
         """A restart goes on with the same certificate."""

@@ -1,4 +1,4 @@
-"""Files that options name, read again when their content changes."""
+"""Values in files that options name, read again when the content changes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ PERIOD = 2.0
 #: Largest file, B.
 LIMIT = 4 << 20
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 
-class FollowedFile(Generic[T]):
-    """The value in a file; while a changed file cannot be used, the last value stays in use.
+class Followed(Generic[C, T]):
+    """The value of a content; while a changed content cannot be used, the last value stays in use.
 
     The content is compared, so links, renames and times do not matter: Kubernetes replaces the files of a
     Secret by a symbolic link to another directory.
 
-    :param option: names the file.
+    :param option: names the content.
+    :param name: the option and its value, for errors and the log.
+    :param read: returns the current content.
     :param parse: returns the value of a content; raises `ValueError` with the problem and the cure.
-    :raise ConfigurationError: the file cannot be used; names option and file.
+    :raise ConfigurationError: the content cannot be read or used.
     :ivar option: its name.
     :ivar value: the current value.
-    :ivar problem: why the last check could not use the file; empty if it could.
-    :ivar on_change: called after `value` has changed.
-    :ivar on_failure: called once for each problem of a changed file.
+    :ivar problem: why the last check could not use the content; empty if it could.
+    :ivar on_change: called after `value` has changed; if it raises an error, the last value is restored, and
+        the next check tries again.
+    :ivar on_failure: called once for each problem of a changed content.
     """
 
     _log = Logger()
 
-    def __init__(self, option: str, path: Path, parse: Callable[[bytes], T]) -> None:
+    def __init__(self, option: str, name: str, read: Callable[[], C], parse: Callable[[C], T]) -> None:
         self.option = option
-        self._name = f"--{option} {path}"
-        self._given, self._path = path, path.absolute()
+        self._name = name
+        self._read = read
         self._parse = parse
         self.problem = ""
         self._content = self._read()
@@ -64,7 +68,7 @@ class FollowedFile(Generic[T]):
     def reload(self) -> str:
         """Do the same for `tower.reactor.signals.Reloads`.
 
-        :raise ConfigurationError: the file cannot be used, and the last value stays in use.
+        :raise ConfigurationError: the content cannot be used, and the last value stays in use.
         """
         try:
             changed = self._update()
@@ -86,25 +90,49 @@ class FollowedFile(Generic[T]):
         content = self._read()
         if content == self._content:
             return False
-        self.value = self._parsed(content)
+        previous, self.value = self.value, self._parsed(content)
+        try:
+            self.on_change()
+        except Exception:
+            self.value = previous
+            raise
         self._content = content
-        self.on_change()
         return True
 
-    def _read(self) -> bytes:
-        try:
-            content = read_plain(self._path, LIMIT + 1)
-        except OSError as e:
-            verb = "read" if isinstance(e, IsADirectoryError) else "open"
-            raise ConfigurationError(
-                f"--{self.option}: {verb} {self._given}: {str(e.strerror).lower()}: name a readable file"
-            ) from e
-        if len(content) > LIMIT:
-            raise ConfigurationError(f"{self._name}: larger than {LIMIT} B: name another file")
-        return content
-
-    def _parsed(self, content: bytes) -> T:
+    def _parsed(self, content: C) -> T:
         try:
             return self._parse(content)
         except ValueError as e:
             raise ConfigurationError(f"{self._name}: {e}") from e
+
+
+class FollowedFile(Followed[bytes, T]):
+    """The value in a file.
+
+    :raise ConfigurationError: the file cannot be used; names option and file.
+    """
+
+    def __init__(self, option: str, path: Path, parse: Callable[[bytes], T]) -> None:
+        super().__init__(option, f"--{option} {path}", reader(option, path), parse)
+
+
+def reader(option: str, path: Path) -> Callable[[], bytes]:
+    """Return a function that reads the file of *option*, also after a change of the working directory.
+
+    It raises `ConfigurationError` if the file cannot be read.
+    """
+    absolute = path.absolute()
+
+    def read() -> bytes:
+        try:
+            content = read_plain(absolute, LIMIT + 1)
+        except OSError as e:
+            verb = "read" if isinstance(e, IsADirectoryError) else "open"
+            raise ConfigurationError(
+                f"--{option}: {verb} {path}: {str(e.strerror).lower()}: name a readable file"
+            ) from e
+        if len(content) > LIMIT:
+            raise ConfigurationError(f"--{option} {path}: larger than {LIMIT} B: name another file")
+        return content
+
+    return read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tower.kube.status import StatusError
 from tower.server.chained_server import Answer, ChainedServer, Hook
@@ -82,28 +82,32 @@ class PreparedChain:
         raise _nothing_here(path)
 
     async def run(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Run the hooks of the start, one after the other, while *is_wanted* returns True."""
-        for hook in self._hooks(each.start_hooks for each in self._servers):
-            if not is_wanted():
-                return
-            await hook.run()
-            self._finished.add(hook.name)
+        """Run the hooks of the start, one after the other, while *is_wanted* returns True.
+
+        Those of inner servers run first, because the outer ones use them.
+        """
+        for server in reversed(self._servers):
+            for hook in server.start_hooks:
+                if not is_wanted():
+                    return
+                await hook.run()
+                self._finished.add(hook.name)
         self._is_started = True
 
-    async def stop(self) -> None:
-        """Report that the proxy is not ready any more, and run the hooks of the stop."""
+    def announce_stop(self) -> None:
+        """Report from now on that the proxy is not ready any more."""
         self._is_stopping = True
-        for hook in self._hooks(each.stop_hooks for each in self._servers):
-            await hook.run()
+
+    async def stop(self) -> None:
+        """Run the hooks of the stop, one after the other; those of outer servers first."""
+        for server in self._servers:
+            for hook in server.stop_hooks:
+                await hook.run()
 
     def _hook_check(self, hook: Hook) -> HealthCheck:
         return HealthCheck(
             f"poststarthook/{hook.name}", lambda: "" if hook.name in self._finished else NOT_FINISHED
         )
-
-    def _hooks(self, hooks: Iterable[Sequence[Hook]]) -> list[Hook]:
-        """Return those of the inner servers first, because the outer ones use them."""
-        return [hook for each in reversed(list(hooks)) for hook in each]
 
 
 def _unique(*checks: HealthCheck) -> list[HealthCheck]:

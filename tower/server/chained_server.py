@@ -38,7 +38,7 @@ class ChainedServer:
     :ivar checks: for `/healthz`, `/livez` and `/readyz`.
     :ivar ready_checks: for `/readyz` only.
     :ivar start_hooks: before the ports open, in order; each is a check ``poststarthook/NAME``.
-    :ivar stop_hooks: when the proxy begins to stop, before it rejects connections.
+    :ivar stop_hooks: when the last request has ended, in order.
     """
 
     name: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tower.kube.status import StatusError
-from tower.server.chained_server import Answer, ChainedServer
+from tower.server.chained_server import Answer, ChainedServer, Hook
 from tower.web.access.filters import FilterChain
 from tower.web.gateway.request import Request
 from tower.web.login.login_pages import DISCOVERY, PREFIX, LoginPages
@@ -36,6 +38,6 @@ class LoginRoutes:
         return self._authenticate(request, "", lambda: pages(request))
 
 
-def login_server(routes: LoginRoutes) -> ChainedServer:
+def login_server(routes: LoginRoutes, start_hooks: Sequence[Hook] = ()) -> ChainedServer:
     """Return the server with *routes*."""
-    return ChainedServer("login", routes, (DISCOVERY.decode(),))
+    return ChainedServer("login", routes, (DISCOVERY.decode(),), start_hooks=start_hooks)

@@ -73,13 +73,12 @@ class Profiling:
         is_binary = values.get("format") == ["pstats"]
         profile = cProfile.Profile()
         if self._is_running:
-            raise StatusError(
-                500,
-                "Could not enable CPU profiling: cpu profiling already in use: retry when the other profile "
-                "is complete",
-            )
+            raise _in_use("retry when the other profile is complete")
+        try:
+            profile.enable()
+        except ValueError as e:
+            raise _in_use("end the other profiler of this process") from e
         self._is_running = True
-        profile.enable()
 
         def finish(result: object) -> object:
             profile.disable()
@@ -88,6 +87,10 @@ class Profiling:
 
         waiting: Deferred[None] = deferLater(self._reactor, seconds)
         return waiting.addBoth(finish).addCallback(lambda _: _shown(profile, is_binary=is_binary))
+
+
+def _in_use(cure: str) -> StatusError:
+    return StatusError(500, f"Could not enable CPU profiling: cpu profiling already in use: {cure}")
 
 
 def _seconds(text: str) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import ssl
 
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tower.net.tls.client_certificate import load_pair
 from tower.trust.client_authorities import MALFORMED
 from tower.trust.pki import load_certificates
 
@@ -32,7 +34,13 @@ def pair_problem(certificate: bytes, key: bytes) -> str:
         return "tls: failed to parse private key"
     if type(private.public_key()) is not type(public):
         return "tls: private key type does not match public key type"
-    return "" if private.public_key() == public else "tls: private key does not match public key"
+    if private.public_key() != public:
+        return "tls: private key does not match public key"
+    try:
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+    except ValueError:
+        return "tls: OpenSSL rejects the certificate or the key, such as for a key that is too short"
+    return ""
 
 
 def _private_key(pem: bytes) -> PrivateKeyTypes | None:

@@ -13,9 +13,9 @@ sessions carry the client's certificate, with TLS 1.2 and 1.3.
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from cryptography import x509
 from twisted.logger import Logger
@@ -81,14 +81,11 @@ class ServingCertificate:
         self._shown: Sequence[NamedCertificate] = ()
         self._reserved: Sequence[str] = ()
         self._named: dict[str, ssl.SSLContext] = {}
+        self._pem = b""
         self.generation = 0
         self.context = self._server_context()
         self.open_context = self._server_context(is_open=True)
-        stored = self._stored()
-        if stored is not None and not self._due(stored) and self._load():
-            self._certificate = stored
-        else:
-            self._issue()
+        self.reload()
 
     @property
     def now(self) -> float:
@@ -130,10 +127,7 @@ class ServingCertificate:
         :return: until when it is valid.
         :raise ConfigurationError: the state directory cannot be read or written; the certificate stays.
         """
-        stored = self._stored()
-        if stored is not None and not self._due(stored) and self._load():
-            self._certificate = stored
-        else:
+        if not self._use_stored():
             self._issue()
         return f"valid until {self._certificate.not_valid_after_utc:%Y-%m-%d}"
 
@@ -148,25 +142,18 @@ class ServingCertificate:
 
         Sessions of earlier connections cannot be resumed.
 
-        :raise ConfigurationError: the state directory cannot be read or written.
+        :raise ConfigurationError: there is no memory or no descriptor left; the last ones stay in use.
         """
-        self._clients = authorities
-        self._replace_contexts()
+        self._replace_contexts(authorities, self._shown, self._reserved)
 
     def show_for_names(self, certificates: Sequence[NamedCertificate], reserved: Sequence[str]) -> None:
         """Show these certificates to clients that request their names, in place of those of the last call.
 
         :param reserved: names for which Tower's certificate is shown, also if one of these has them.
         :raise ValueError: a certificate and its key do not fit together; the last ones stay in use.
-        :raise ConfigurationError: the state directory cannot be read or written.
+        :raise ConfigurationError: there is no memory or no descriptor left; the same.
         """
-        previous = self._shown, self._reserved
-        self._shown, self._reserved = certificates, reserved
-        try:
-            self._replace_contexts()
-        except ValueError:
-            self._shown, self._reserved = previous
-            raise
+        self._replace_contexts(self._clients, certificates, reserved)
 
     def context_for(self, names: Sequence[str], *, is_open: bool) -> tuple[ssl.SSLContext, float]:
         """Return a context with a new certificate for more *names*, and the time to replace it.
@@ -178,31 +165,38 @@ class ServingCertificate:
         now = self._now()
         issued = self._authority.server_certificate([*self._names, *names], LIFETIME, now)
         context = self._server_context(is_open=is_open)
-        with open(os.memfd_create("certificate"), "wb") as file:  # only files can be loaded
-            file.write(issued.key_pem + issued.certificate_pem + self._authority.pem)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+        load_pair(context, issued.certificate_pem + self._authority.pem, issued.key_pem)
         return context, now + max((issued.not_after - now) * 2 / 3, RENEWAL_PERIOD)
 
-    def _replace_contexts(self) -> None:
-        """Replace all contexts; on an error with a named certificate nothing changes."""
-        loaded: dict[NamedCertificate, ssl.SSLContext] = {}
-        for each in self._shown:
-            loaded[each] = context = self._server_context()
-            try:
-                load_pair(context, each.certificate, each.key)
-            except ValueError:
-                raise ValueError(
-                    f"the certificate and key for {', '.join(each.names) or 'no name'} are not an "
-                    "unencrypted, matching pair in PEM: correct the files"
-                ) from None
-        found = by_name(self._shown, self._reserved)
-        self._named = {name: loaded[each] for name, each in found.items()}
-        self.context = self._server_context()
-        self.open_context = self._server_context(is_open=True)
-        if not self._load():
-            self._issue()
+    def _replace_contexts(
+        self, clients: bytes, shown: Sequence[NamedCertificate], reserved: Sequence[str]
+    ) -> None:
+        """Replace all contexts by complete ones; on an error nothing changes."""
+        previous = self._clients, self._shown, self._reserved
+        self._clients, self._shown, self._reserved = clients, shown, reserved
+        try:
+            with _loading():
+                loaded = {each: self._named_context(each) for each in shown}
+                context, open_context = self._server_context(), self._server_context(is_open=True)
+                for each in (context, open_context):
+                    load_pair(each, self._pem, b"")
+        except (ValueError, ConfigurationError):
+            self._clients, self._shown, self._reserved = previous
+            raise
+        self._named = {name: loaded[each] for name, each in by_name(shown, reserved).items()}
+        self.context, self.open_context = context, open_context
         self.generation += 1
+
+    def _named_context(self, named: NamedCertificate) -> ssl.SSLContext:
+        context = self._server_context()
+        try:
+            load_pair(context, named.certificate, named.key)
+        except ValueError:
+            raise ValueError(
+                f"the certificate and key for {', '.join(named.names) or 'no name'} are not an "
+                "unencrypted, matching pair in PEM: correct the files"
+            ) from None
+        return context
 
     def _server_context(self, *, is_open: bool = False) -> ssl.SSLContext:
         context = _server_context(b"" if is_open else self._users.pem + self._clients)
@@ -220,16 +214,35 @@ class ServingCertificate:
 
     def _issue(self) -> None:
         issued = self._authority.server_certificate(self._names, LIFETIME, self._now())
-        self._state.write(STATE_FILE, issued.key_pem + issued.certificate_pem + self._authority.pem)
-        if not self._load():
-            raise ConfigurationError(f"{self._state.path / STATE_FILE}: cannot be read back")
-        self._certificate = load_certificates(issued.certificate_pem)[0]
+        pem = issued.key_pem + issued.certificate_pem + self._authority.pem
+        self._state.write(STATE_FILE, pem)
+        self._use(load_certificates(issued.certificate_pem)[0], pem)
 
-    def _stored(self) -> x509.Certificate | None:
-        """Return the certificate in the state directory if its CA and names are still right."""
-        data = self._state.read(STATE_FILE)
-        if data is None:
-            return None
+    def _use_stored(self) -> bool:
+        """Use the certificate in the state directory; return whether it is still right, and has its key."""
+        pem = self._state.read(STATE_FILE)
+        stored = None if pem is None else self._right(pem)
+        if pem is None or stored is None or self._due(stored):
+            return False
+        try:
+            self._use(stored, pem)
+        except ValueError:
+            return False
+        return True
+
+    def _use(self, certificate: x509.Certificate, pem: bytes) -> None:
+        """Use a certificate for new connections.
+
+        :raise ValueError: its key is missing or another one's; the last certificate stays in use.
+        """
+        with _loading():
+            # a context that rejects a pair has lost its last one
+            for context in (_server_context(b""), self.context, self.open_context):
+                load_pair(context, pem, b"")
+        self._certificate, self._pem = certificate, pem
+
+    def _right(self, data: bytes) -> x509.Certificate | None:
+        """Return the certificate in *data* if its CA and names are still right."""
         try:
             certificate, *authorities = load_certificates(data)
         except ValueError:
@@ -253,23 +266,20 @@ class ServingCertificate:
         # A new certificate would not outlive the CA either.
         return now < begin or end < self._authority.not_after
 
-    def _load(self) -> bool:
-        """Load the state file into the contexts; return whether its key and certificate match.
-
-        With an empty password an encrypted key fails instead of prompting on the terminal.
-        """
-        try:
-            for context in (self.context, self.open_context):
-                context.load_cert_chain(self._state.path / STATE_FILE, password="")
-        except ssl.SSLError:
-            return False
-        return True
-
 
 def serving_names(*hosts: str | None) -> list[str]:
     """Return the names of the certificate: *hosts*, except empty ones and wildcards, and the loopback's."""
     names = [host for host in hosts if host and host.strip("[]") not in _WILDCARDS]
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Raise `ConfigurationError` if OpenSSL or the system cannot load certificates."""
+    try:
+        yield
+    except OSError as e:
+        raise ConfigurationError(f"cannot load the serving certificates: {e.strerror}") from e
 
 
 def _server_context(authorities: bytes) -> ssl.SSLContext:

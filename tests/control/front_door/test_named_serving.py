@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,7 +16,7 @@ from tower.control.front_door.named_serving import NamedServing
 from tower.control.front_door.public_certificate import PublicCertificate
 from tower.errors import ConfigurationError
 from tower.reactor.signals import Reloads
-from tower.trust.named_certificates import PairFiles, read_pair
+from tower.trust.named_certificates import NamedCertificate, PairFiles, read_pair
 from tower.trust.pki import Authority
 from tower.trust.serving_certificate import ServingCertificate
 from tower.trust.statedir import StateDir
@@ -107,6 +108,61 @@ class NamedServingTests(SynchronousTestCase):
         (self.folder / "login.key").write_bytes(new_key)
         named.check_files()
         self.assertIs(self.issuer("login.example"), self.public)
+
+    def test_separate(self) -> None:
+        """A pair that cannot be used does not stop the renewal of another one, and stays a problem."""
+        self.issue("other", "other.example")
+        named = self.named("@/other.crt,@/other.key", "@/login.crt,@/login.key")
+        lines = logged_lines(self)
+        (self.folder / "other.crt").write_text("broken")
+        self.public = authority("next", now=self.now)
+        self.issue("login", "login.example")
+        for _ in range(2):
+            named.check_files()
+        self.assertIs(self.issuer("login.example"), self.public)
+        self.assertIsNone(self.issuer("other.example"))
+        self.assertEqual(sum("other.crt" in line for line in lines), 1)
+        lines.clear()
+        self.reloads.run()
+        self.assertIn("cannot reload the tls-sni-cert-key 1", lines[0])
+        self.assertIn("tls-sni-cert-key 2 (unchanged)", lines[1])
+        self.issue("other", "other.example")
+        named.check_files()
+        self.assertIs(self.issuer("other.example"), self.public)
+
+    def test_together(self) -> None:
+        """The renewal of both files at once, as of a Secret, logs no error."""
+        named = self.named("@/login.crt,@/login.key:login.example")
+        lines = logged_lines(self)
+        self.public = authority("other", now=self.now)
+        self.issue("login", "login.example")
+        named.check_files()
+        (line,) = lines
+        self.assertIn(f"{self.folder}/login.crt,{self.folder}/login.key: using its new content", line)
+
+    def test_failed_use(self) -> None:
+        """A renewed pair that could not be loaded is loaded at the next check."""
+        named = self.named("@/login.crt,@/login.key:login.example")
+        self.public = authority("other", now=self.now)
+        self.issue("login", "login.example")
+        real, failing = self.serving.show_for_names, [ConfigurationError("no memory")]
+
+        def show(certificates: Sequence[NamedCertificate], reserved: Sequence[str]) -> None:
+            if failing:
+                raise failing.pop()
+            real(certificates, reserved)
+
+        self.patch(self.serving, "show_for_names", show)
+        named.check_files()
+        self.assertIsNone(self.issuer("login.example"))
+        named.check_files()
+        self.assertIs(self.issuer("login.example"), self.public)
+
+    def test_expiries(self) -> None:
+        """Metrics have the expiry of each pair in use."""
+        found = self.named("@/login.crt,@/login.key").expiries
+        self.assertEqual(list(found), ["tls-sni-cert-key 1"])
+        self.assertEqual(found["tls-sni-cert-key 1"], int(self.now + DAY))
 
     def test_hangup(self) -> None:
         """SIGHUP reads the files at once."""
@@ -221,7 +277,7 @@ class PublicCertificateTests(SynchronousTestCase):
             "is for tower, other.example, not for --external-hostname www.apps.example", "".join(lines)
         )
         self.assertTrue(self.accepts("www.apps.example", next_one))
-        self.assertEqual(list(self.reloads._entries), ["tls-cert-file", "tls-private-key-file"])
+        self.assertEqual(list(self.reloads._entries), ["tls-cert-file"])
 
     def test_wrong_files(self) -> None:
         """Files that cannot be used are errors at the start."""

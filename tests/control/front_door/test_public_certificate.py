@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, authority, client_context, shake
 from tower.control.front_door.named_serving import NamedServing
-from tower.control.front_door.public_certificate import PublicCertificate
+from tower.control.front_door.public_certificate import PublicCertificate, public_pair
 from tower.errors import ConfigurationError
 from tower.reactor.signals import Reloads
 from tower.trust.named_certificates import PairFiles
@@ -84,13 +84,24 @@ class CertificateForAgentsTests(SynchronousTestCase):
         self.assertFalse(self.is_shown(self.company) or self.is_shown(other))
 
     def test_broken_meanwhile(self) -> None:
-        """A certificate whose files do not fit any more is not accepted."""
+        """While the files do not fit, the last certificate is shown once its CA is accepted."""
         named = self.named()
         self.pair.key.write_text("rubbish")
         named.check_files()
+        self.assertEqual(named.pending, self.company.hash)
+        named.accept(self.company.hash)
+        self.assertTrue(self.is_shown(self.company))
+
+    def test_failed_switch(self) -> None:
+        """A CA whose certificate cannot be loaded is not accepted."""
+        named = self.named()
+
+        def fail(*_: object) -> None:
+            raise ConfigurationError("no memory")
+
+        self.patch(self.serving, "show_for_names", fail)
         self.assertRaises(ConfigurationError, named.accept, self.company.hash)
         self.assertEqual(named.accepted, "")
-        self.assertTrue(self.is_shown(self.own))
 
     def test_problems(self) -> None:
         """Agents require the root CA in the file, and the name."""
@@ -105,6 +116,6 @@ class CertificateForAgentsTests(SynchronousTestCase):
                 self.named()
             self.assertIn(text, str(caught.exception))
             with self.assertRaises(ConfigurationError):
-                PublicCertificate.check(self.pair, for_agents=True)
+                public_pair(self.pair, for_agents=True)
         self.issue(self.company, end=b"")
-        PublicCertificate.check(self.pair, for_agents=False)
+        public_pair(self.pair, for_agents=False)

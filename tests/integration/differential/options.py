@@ -203,6 +203,15 @@ OPTIONS = Table(
             ),
         ),
         start("--authorization-mode=Webhook", _RULES, "--authorization-webhook-version=v2", hook=_CONTEXT),
+        start(
+            "--audit-policy-file={d}/policy",
+            other=Difference(
+                STARTS,
+                "--audit-policy-file has no effect without --audit-log-path or --audit-webhook-config-file",
+                "without a backend, nothing would be recorded",
+            ),
+            policy="apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n",
+        ),
         start("--audit-log-path={d}/log", "--audit-log-mode=x"),
         start("--audit-log-path={d}/log", "--audit-log-format=xml"),
         start("--audit-log-path={d}/log", "--audit-log-version=x/v3"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import FakeUser, Kit, get, ok
 from tower.kube.status import StatusError
-from tower.web.gateway.cross_origin import LONGEST, CrossOrigin
+from tower.web.gateway.cross_origin import LONGEST, CrossOrigin, origin_pattern
 from tower.web.outcome import Response
 
-ORIGINS = CrossOrigin([re.compile(rb"^https://([a-z]+\.)?example\.com(:|$)")])
+ORIGINS = CrossOrigin([origin_pattern(rb"^https://([a-z]+\.)?example\.com(:|$)")])
 ORIGIN = b"Origin: https://ui.example.com"
 
 
@@ -88,3 +87,40 @@ class CrossOriginTests(SynchronousTestCase):
         """A very long origin is not compared."""
         origin = b"https://%b.example.com" % (b"a" * LONGEST)
         self.assertEqual(ORIGINS.lines(origin), b"")
+
+    def test_whole_hosts(self) -> None:
+        """A pattern counts only where it matches the whole host, whichever of its parts are anchored."""
+        for pattern, allowed, others in (
+            (
+                rb"^https://a|https://b$",
+                (b"https://a", b"https://a:8443", b"https://b"),
+                (b"https://a.evil.example", b"https://ab", b"https://evil-b", b"https://x.https://b"),
+            ),
+            (
+                rb"//example.org:?",
+                (b"https://example.org", b"http://example.org:1"),
+                (
+                    b"https://example.org.evil.net",
+                    b"https://example.org1",
+                    b"https://evil.net//example.org.x",
+                ),
+            ),
+            (
+                rb"//x\.org(:|$)|evil",
+                (b"https://x.org", b"https://x.org:1"),
+                (b"https://evil.net", b"https://a.evil"),
+            ),
+            (rb"^https://a|https://a\.b$", (b"https://a", b"https://a.b"), (b"https://a.c",)),
+            (rb"(?i)^HTTPS://A(:|$)", (b"https://a", b"https://a:1"), (b"https://a.b",)),
+            (
+                rb"^https://[^.]+\.a\.org(:\d+)?$",
+                (b"https://x.a.org", b"https://x.a.org:1"),
+                (b"https://a.org",),
+            ),
+            (rb"^https?://\[::1\](:|$)", (b"http://[::1]", b"https://[::1]:80"), (b"http://[::1",)),
+            (rb"^https://(a|b)\.(org|\1)(:|$)", (b"https://a.a", b"https://a.org:1"), (b"https://a.b",)),
+            (rb"^null$", (b"null",), (b"nullx", b"xnull", b"https://null")),
+        ):
+            origins = CrossOrigin([origin_pattern(pattern)])
+            self.assertEqual([each for each in allowed if not origins.lines(each)], [], pattern)
+            self.assertEqual([each for each in others if origins.lines(each)], [], pattern)

@@ -223,7 +223,7 @@ class FrontDoorTests(RouterTestCase):
         for router in (self.front, self.plain):
             for path in (b"/healthz", b"/livez", b"/readyz"):
                 self.assertEqual(self.ask(router, path).body, b"ok")
-        self.successResultOf(Deferred.fromCoroutine(self.servers.stop()))
+        self.servers.announce_stop()
         for router in (self.front, self.plain):
             self.assertEqual(self.ask(router, b"/livez").code, 200)
             self.assertEqual(self.ask(router, b"/readyz").code, 500)

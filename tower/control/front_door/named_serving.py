@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attrs import define
 
-from tower.control.front_door.public_certificate import CURE, OPTION, PublicCertificate, followed
+from tower.control.front_door.followed_pair import FollowedPair
+from tower.control.front_door.public_certificate import CURE, OPTION, PublicCertificate
 from tower.errors import ConfigurationError
-from tower.options.followed_file import FollowedFile
+from tower.options.followed_file import Followed
 from tower.reactor.signals import Reloads
 from tower.trust.named_certificates import NamedCertificate, PairFiles, is_covered, names_of
 from tower.trust.pair_problem import pair_problem
+from tower.trust.pki import load_certificates
 from tower.trust.serving_certificate import ServingCertificate
 
 _OPTION = "tls-sni-cert-key"
@@ -21,14 +24,15 @@ _OPTION = "tls-sni-cert-key"
 class NamedServing:
     """The certificates that *serving* shows to clients that request their names.
 
+    Each pair is followed for itself: while one cannot be used, its last certificate stays in use.
+
     :param reserved: names of the proxy that agents and kubeconfigs verify by Tower's CA.
     :param public: that of ``--tls-cert-file``; None: there is none.
     """
 
     _serving: ServingCertificate
-    _pairs: Sequence[PairFiles]
     _reserved: Sequence[str]
-    _files: Sequence[tuple[FollowedFile[bytes], FollowedFile[bytes]]]
+    _pairs: Sequence[FollowedPair[NamedCertificate]]
     _public: PublicCertificate | None
 
     @classmethod
@@ -44,14 +48,13 @@ class NamedServing:
 
         :raise ConfigurationError: one cannot be used, or has a reserved name.
         """
-        files = [(followed(_OPTION, each.certificate), followed(_OPTION, each.key)) for each in pairs]
-        self = cls(serving, pairs, reserved, files, public)
-        for number, each in enumerate((file for pair in files for file in pair), 1):
+        self = cls(serving, reserved, [named_pair(each, reserved) for each in pairs], public)
+        for number, each in enumerate(self._pairs, 1):
             reloads.add(f"{_OPTION} {number}", each.reload)
-        for file in () if self._public is None else self._public.files:
-            reloads.add(file.option, file.reload)
-        for file in self._all:
-            file.on_change = self._use
+        if public is not None:
+            reloads.add(OPTION, public.pair.reload)
+        for pair in self._all:
+            pair.on_change = self._use
         if self._all:
             self._use()
         return self
@@ -86,25 +89,25 @@ class NamedServing:
 
     @property
     def expiries(self) -> Mapping[str, float]:
-        """Expiry of the certificate of ``--tls-cert-file``, by that name, s since the epoch."""
-        return {} if self._public is None else {OPTION: self._public.not_after}
+        """Expiry of each certificate by the name of its option, s since the epoch; pairs are numbered."""
+        found = {} if self._public is None else {OPTION: self._public.not_after}
+        for number, each in enumerate(self._pairs, 1):
+            first = load_certificates(each.value.certificate)[0]
+            found[f"{_OPTION} {number}"] = first.not_valid_after_utc.timestamp()
+        return found
 
     def check_files(self) -> None:
         """Use changed files; call this every `tower.options.followed_file.PERIOD` s."""
-        for file in self._all:
-            file.check()
+        for pair in self._all:
+            pair.check()
 
     @property
-    def _all(self) -> list[FollowedFile[bytes]]:
-        return [
-            *(file for pair in self._files for file in pair),
-            *(() if self._public is None else self._public.files),
-        ]
+    def _all(self) -> list[Followed[tuple[bytes, bytes], Any]]:
+        return [*self._pairs, *(() if self._public is None else (self._public.pair,))]
 
     def _use(self) -> None:
         found = [] if self._public is None else self._public.named()
-        for pair, (certificate, key) in zip(self._pairs, self._files, strict=True):
-            found.append(named_pair(pair, certificate.value, key.value, self._reserved))
+        found += [each.value for each in self._pairs]
         try:
             self._serving.show_for_names(found, self._reserved)
         except ValueError as e:
@@ -114,20 +117,24 @@ class NamedServing:
             self._public.used()
 
 
-def named_pair(pair: PairFiles, certificate: bytes, key: bytes, reserved: Sequence[str]) -> NamedCertificate:
-    """Return the certificate of a ``--tls-sni-cert-key``, from the contents of its files.
+def named_pair(files: PairFiles, reserved: Sequence[str]) -> FollowedPair[NamedCertificate]:
+    """Return the certificate of a ``--tls-sni-cert-key``, which follows its files.
 
     :raise ConfigurationError: it cannot be used, or has a reserved name.
     """
-    where = f"--{_OPTION} {pair.certificate},{pair.key}"
-    for name in pair.names:
+
+    def parse(certificate: bytes, key: bytes) -> NamedCertificate:
+        problem = pair_problem(certificate, key)
+        if problem:
+            raise ValueError(f"failed to load SNI cert and key: {problem}: {CURE}")
+        return NamedCertificate(certificate, key, files.names or names_of(certificate), bool(files.names))
+
+    where = f"--{_OPTION} {files.certificate},{files.key}"
+    for name in files.names:
         if is_covered(name, reserved):
             raise ConfigurationError(
                 f"{where}: the name {name} is that of --publish-service-address or --host, where "
                 "agents and kubeconfigs require a certificate whose CA they know: use another name, or "
                 "--tls-cert-file"
             )
-    problem = pair_problem(certificate, key)
-    if problem:
-        raise ConfigurationError(f"{where}: failed to load SNI cert and key: {problem}: {CURE}")
-    return NamedCertificate(certificate, key, pair.names or names_of(certificate), bool(pair.names))
+    return FollowedPair(_OPTION, where, files, parse)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from cryptography import x509
 
 from tower.control.default_cluster import read_access
 from tower.control.front_door.named_serving import named_pair
-from tower.control.front_door.public_certificate import PublicCertificate, followed
+from tower.control.front_door.public_certificate import public_pair
 from tower.control.front_door.user_authentication import check_apart
 from tower.control.proxy_options import Options
 from tower.control.serving_reload import given_ca
@@ -23,7 +23,6 @@ from tower.reactor.interfaces import IReactor
 from tower.store.audit_log import check_log
 from tower.trust.certificate_directory import make_pair
 from tower.trust.client_authorities import ClientAuthorities
-from tower.trust.named_certificates import PairFiles
 from tower.trust.serving_certificate import serving_names
 from tower.web.access.audit.policy_file import read_audit_policy
 from tower.web.access.authentication.account_keys import read_public_keys
@@ -80,17 +79,12 @@ def _serving(options: Options, now: float) -> Iterator[Rule]:
         def check() -> None:
             if options.makes_pair:
                 make_pair(options["cert-dir"], options.certificate_host, now)
-            PublicCertificate.check(pair, for_agents=options.is_public_pair_for_agents)
+            public_pair(pair, for_agents=options.is_public_pair_for_agents)
 
         yield check
     reserved = serving_names(options.public_address, options["host"])
     for each in options.named_pairs:
-        yield partial(_check_pair, each, reserved)
-
-
-def _check_pair(pair: PairFiles, reserved: Sequence[str]) -> None:
-    files = [followed("tls-sni-cert-key", each).value for each in (pair.certificate, pair.key)]
-    named_pair(pair, files[0], files[1], reserved)
+        yield partial(named_pair, each, reserved)
 
 
 def _authorities(options: Options) -> Iterator[Rule]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tower.control.front_door.serving_options import ServingOptions
 from tower.options.base import Parameter, flag, parameter
 from tower.options.values import parse_duration, read_count, read_duration
-from tower.web.gateway.cross_origin import CrossOrigin
+from tower.web.gateway.cross_origin import CrossOrigin, origin_pattern
 
 _ORIGINS_CURE = r"give patterns such as '^https://example\.com(:|$)' or '//example\.com(:|$)'"
 _NEGATIVE = "can not be negative value"
@@ -41,12 +41,12 @@ def _read_origins(text: str) -> CrossOrigin:
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
-    """Return a pattern of origins that matches whole host names (CVE-2022-1996)."""
+    """Return a pattern of origins; it must be anchored, as in kube-apiserver."""
     if not text:
         raise ValueError(f"has an empty value: {_ORIGINS_CURE}")
     problem = "regular expression does not pin to start/end of host in the origin header"
     try:
-        pattern = re.compile(text.encode())
+        pattern = origin_pattern(text.encode())
         host = (text.partition("://")[2] or text).replace("(?:", "")
         if ("^" in text or "//" in text) and ("$" in host or ":" in host):
             return pattern

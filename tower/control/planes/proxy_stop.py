@@ -70,7 +70,7 @@ class ProxyStop:
 
         :param stop_services: stops those of all planes.
         """
-        await self._serving.servers.stop()
+        self._serving.servers.announce_stop()
         delay: float = self._runtime.options["shutdown-delay-duration"]
         if was_ready and delay and terms.grace:
             self._log.info("the proxy stops in {delay:g} s: /readyz fails from now on", delay=delay)
@@ -79,7 +79,7 @@ class ProxyStop:
         if terms.hand_over is not None:
             await self._cede(terms.hand_over)
         await draining
-        self._serving.pool.stop()
+        await self._serving.servers.stop()
         await maybeDeferred(stop_services)
         self._limits.shared.rejections.write()
         await self._logs.stop()

@@ -9,7 +9,7 @@ from attrs import frozen
 from twisted.application.service import Service
 
 from tower.clusters.records import Records
-from tower.control.front_door.server_chain import create_server_chain
+from tower.control.front_door.server_chain import StartHooks, create_server_chain
 from tower.control.metrics.proxy_metrics import ProxyMetrics
 from tower.control.planes.connection_limits import ConnectionLimits
 from tower.control.planes.runtime import RecordFollower, Runtime
@@ -22,7 +22,6 @@ from tower.metrics.port import MetricsPort
 from tower.options.followed_file import PERIOD as FILES_PERIOD
 from tower.rotation.rotations import Rotations
 from tower.server.chain import PreparedChain
-from tower.server.chained_server import Hook
 from tower.server.login_server import LoginRoutes
 from tower.store.kinds import PORTS, V1_TOKENS
 from tower.store.records import Event
@@ -72,13 +71,12 @@ class ServingPlane:
         users: UserPlane,
         logs: RequestLogs,
         rotations: Rotations,
-        start_hooks: Sequence[Hook],
+        start_hooks: StartHooks,
         *,
         has_controller: bool,
     ) -> Self:
         """Return the plane.
 
-        :param start_hooks: before the ports open, in order.
         :param has_controller: see `tower.web.ports.assembly.kubernetes_ports`.
         """
         options, reactor, clusters = runtime.options, runtime.reactor, records.clusters
@@ -101,6 +99,7 @@ class ServingPlane:
             lambda: trust.named.expiries,
         )
         metrics.page.add(users.metrics)
+        pool = ChannelPool(tunnels.tunnels, reactor.seconds, tunnels.silences)
         servers = create_server_chain(
             options,
             reactor,
@@ -111,10 +110,10 @@ class ServingPlane:
             ImportPage(issuer, reactor.seconds),
             LoginRoutes(users.authentication, users.logins.pages),
             start_hooks,
+            pool,
         ).prepare_run()
 
         # HTTP ports
-        pool = ChannelPool(tunnels.tunnels, reactor.seconds, tunnels.silences)
         front_proxies = options.front_proxy_fields
         gateway = Gateways(
             runtime.day,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tower.clusters.policies.default_roles import ensure_default_roles
 from tower.clusters.records import Records
 from tower.control.admin_kubeconfig import AdminKubeconfig
 from tower.control.default_cluster import ensure_default_cluster
+from tower.control.front_door.server_chain import StartHooks
 from tower.control.planes.runtime import Runtime
 from tower.kube.kubeconfig import KubeAccess
 from tower.rotation.rotations import Rotations
@@ -22,8 +23,8 @@ def start_hooks(
     rotations: Rotations,
     access: KubeAccess | None,
     know_services: Callable[[], Awaitable[None]] | None,
-) -> Sequence[Hook]:
-    """Return the steps, in order.
+) -> StartHooks:
+    """Return the steps.
 
     :param access: API server and credential of the ``--ssh-user`` cluster.
     :param know_services: fires when the names of the clusters' Services are known, else a port could open
@@ -43,13 +44,17 @@ def start_hooks(
         if know_services is not None:
             await know_services()
 
-    return (
-        Hook("admin-kubeconfig", admin.renew),
-        Hook("cluster-ports", assign_ports),
-        Hook("member-credentials", records.member_credentials.sealed.reseal),
-        Hook("login-sessions", records.login_sessions.sealed.reseal),
-        Hook("default-roles", partial(ensure_default_roles, records.rbac)),
-        Hook("rotations", rotations.resume),
-        Hook("default-cluster", add_given_cluster),
-        Hook("cluster-services", wait_for_services),
+    return StartHooks(
+        tower=(
+            Hook("admin-kubeconfig", admin.renew),
+            Hook("default-roles", partial(ensure_default_roles, records.rbac)),
+        ),
+        logins=(Hook("login-sessions", records.login_sessions.sealed.reseal),),
+        clusters=(
+            Hook("cluster-ports", assign_ports),
+            Hook("member-credentials", records.member_credentials.sealed.reseal),
+            Hook("rotations", rotations.resume),  # agents and kubeconfigs depend on the keys
+            Hook("default-cluster", add_given_cluster),
+            Hook("cluster-services", wait_for_services),
+        ),
     )

@@ -19,6 +19,11 @@ from tower.web.outcome import NOT_CACHED, Outcome, Response
 #: Longest origin that is compared, B: patterns may be slow.
 LONGEST = 300
 
+#: The beginning of an origin, up to its host, and the end after its host: patterns match what is between.
+_BEFORE = rb"(?:(?=[^/]*//)[^/]*/{0,2})?"
+_AFTER = rb"(?=(?::[0-9]*)?\Z|(?<=:)[0-9]*\Z)"
+_FLAGS = re.compile(rb"\(\?[a-zA-Z]+\)")
+
 _LINES = (
     b"Access-Control-Allow-Origin: %b\r\n"
     b"Access-Control-Allow-Methods: POST, GET, OPTIONS, PUT, DELETE, PATCH\r\n"
@@ -31,15 +36,29 @@ _OF_MEMBER = re.compile(rb"(?im)^access-control-[^\r\n]*\r\n")
 _PREFLIGHT = Response(204, b"", (NOT_CACHED,))
 
 
+def origin_pattern(text: bytes) -> re.Pattern[bytes]:
+    """Return a pattern of the origins in which the regular expression *text* matches the whole host.
+
+    Other hosts do not match if only one alternative has an anchor, or if it is optional (CVE-2022-1996).
+
+    :raise re.error: it is not a regular expression.
+    """
+    flags = re.compile(text).flags
+    return re.compile(b"%b(?:%b)%b" % (_BEFORE, _FLAGS.sub(b"", text, 1), _AFTER), flags)
+
+
 @frozen
 class CrossOrigin:
-    """The allowed origins."""
+    """The allowed origins.
+
+    :param patterns: those of `origin_pattern`.
+    """
 
     patterns: Sequence[re.Pattern[bytes]]
 
     def lines(self, origin: bytes | None) -> bytes:
         """Return the header lines of answers to requests from *origin*; empty: it is not allowed."""
-        if not origin or len(origin) > LONGEST or not any(each.search(origin) for each in self.patterns):
+        if not origin or len(origin) > LONGEST or not any(each.match(origin) for each in self.patterns):
             return b""
         return _LINES % origin
 
