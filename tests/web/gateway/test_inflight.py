@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, authenticated, issue
 from tests.fakes.gateway import Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
+from tower.web.access.authentication.anonymous import AnonymousAuthenticator
 from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.inflight import take_own_place
 from tower.web.gateway.request import Request
@@ -223,6 +227,16 @@ class SharedTests(SynchronousTestCase):
         self.assertEqual(self.used, 1)
         self.kit.pipe.deliver(b"}" * 99)
         self.assertEqual(self.used, 0)
+
+    def test_anonymous(self) -> None:
+        """Anonymous users have the fair share of their address: a busy one leaves seats for another one."""
+        self.kit.jane = AnonymousAuthenticator().authenticate(Presented(None, None))
+        for host, used in (("192.0.2.1", 4), ("192.0.2.2", 6)):
+            for _ in range(5):
+                user: Any = self.kit.connect()
+                user.getPeer = partial(IPv4Address, "TCP", host, 4711)
+                user.deliver(get(PODS))
+            self.assertEqual(self.used, used, host)
 
     def test_stalled(self) -> None:
         """A client that hardly reads gives its seat back after the timeout, and still gets its answer."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import ADMINS
-from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT
+from tower.web.access.authentication.anonymous import ANONYMOUS_METHOD
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.gateway.exchange import Exchange
 from tower.web.limits.admissions import SILENT
 from tower.web.limits.seat_pool import PATIENCE
@@ -125,7 +126,12 @@ def _user_of(request: Request) -> str:
     name they claim.
     """
     identity = request.identity
-    if identity is None or identity is ANONYMOUS or identity is MEMBER_ACCOUNT:
+    if (
+        identity is None
+        or identity is ANONYMOUS
+        or identity is MEMBER_ACCOUNT
+        or (isinstance(identity, Identity) and identity.method == ANONYMOUS_METHOD)
+    ):
         return f"at {request.channel.peer.address}"
     if identity.is_trusted_caller and request.fields.foreign:
         for name, value in request.fields.split_claims()[0]:
