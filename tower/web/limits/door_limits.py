@@ -14,7 +14,8 @@ from tower.web.limits.admissions import Place, StreamPlace
 from tower.web.limits.caps import Cap, too_many
 from tower.web.limits.seat_pool import SeatPool, Ticket
 
-#: Methods of requests that change nothing; as upstream, all others are mutating.
+#: Methods of requests that change nothing.  Upstream decides by verb (``get``, ``list``, ``watch``), so there
+#: OPTIONS and some HEAD are mutating; see the differences in docs/limits.md.
 _READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
