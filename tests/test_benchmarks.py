@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import gate, results
+from benchmarks import gate, results, tenants
 from benchmarks.claims import CLAIMS, Claim, Samples
 from benchmarks.processes import BenchmarkFailed
 from benchmarks.rounds import chosen
@@ -133,6 +133,26 @@ class GateTests(SynchronousTestCase):
         """Each floor in the file is for a claim, and lets more through than what must be."""
         for name, bar in gate.floors().items():
             self.assertTrue(claim(name).reaches(claim(name).must, bar), name)
+
+
+class TenantsTests(SynchronousTestCase):
+    """Two users of one proxy."""
+
+    def test_shortfalls(self) -> None:
+        """A case fails if the median of p99 is more than twice as long as alone."""
+
+        def found(*beside: float) -> tenants.Samples:
+            return tenants.Samples([{"p99": 1000.0}], [{"p99": each} for each in beside])
+
+        cases = {
+            ("alpha", "beta", 1): found(2000.0),
+            ("alpha", "beta", 32): found(9000.0, 1900.0, 1000.0),
+            ("alpha", "alpha", 1): found(2100.0),
+        }
+        self.assertEqual(
+            tenants.shortfalls(cases),
+            ["clusters: one, connections: 1: the ratio of p99 is 2.10, the ceiling is 2"],
+        )
 
 
 class ResultsTests(SynchronousTestCase):

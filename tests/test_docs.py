@@ -58,6 +58,8 @@ OTHER_OPTIONS = frozenset(
         "limit",
         "json",
         "read",
+        "check",
+        "watches",
         "nothing",
     ]
 )

@@ -15,7 +15,7 @@ from tower.web.gateway.request import Request
 from tower.web.limits.caps import Cap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import PATIENCE, SeatPool
-from tower.web.outcome import Outcome, Response
+from tower.web.outcome import Outcome, Response, StreamingResponse
 
 PATH = b"/apis/cluster.kubesphere.io/v1alpha1/clusters"
 ANSWER = Response(200, b"{}")
@@ -57,11 +57,11 @@ class ApiRequestsTests(SynchronousTestCase):
         self.waiting.append(Deferred(cancel))
         return self.waiting[-1]
 
-    def ask(self, query: bytes = b"", user: str = "jane") -> Any:
+    def ask(self, query: bytes = b"", user: str = "jane", *fields: bytes) -> Any:
         """Return a client with a request."""
         self.user = user
         client = self.kit.connect()
-        client.deliver(get(PATH + query))
+        client.deliver(get(PATH + query, *fields))
         return client
 
     def later(self, seconds: float) -> None:
@@ -111,9 +111,22 @@ class ApiRequestsTests(SynchronousTestCase):
         self.assertEqual(self.waiting, [])
 
     def test_watch(self) -> None:
-        """Watches have no such timeout, and take no seat."""
+        """Watches have no such timeout, and take a seat until their answer begins."""
         self.ask(b"?watch=1&timeout=x")
-        self.assertEqual((len(self.waiting), self.pool.used), (1, 0))
+        self.assertEqual((len(self.waiting), self.pool.used), (1, 1))
+        self.waiting[0].callback(StreamingResponse(lambda _: None))
+        self.assertEqual(self.pool.used, 0)
+
+    def test_upgrade(self) -> None:
+        """An upgrade, or the name of a stream in the path, takes a seat and has a timeout as well."""
+        for path, fields in ((b"?timeout=1s", (b"Connection: Upgrade", b"Upgrade: x")), (b"/a/log", ())):
+            client = self.ask(path, "jane", *fields)
+            self.assertEqual(self.pool.used, 1, path)
+            self.waiting.pop().callback(ANSWER)
+            self.assertTrue(client.taken().startswith(b"HTTP/1.1 200 "))
+        self.ask(b"?timeout=1s", "jane", b"Connection: Upgrade", b"Upgrade: x")
+        self.later(1)
+        self.assertEqual(self.cancelled, 1)
 
     def test_fair(self) -> None:
         """A request of a user with many waits until one of them ends; others' do not wait."""

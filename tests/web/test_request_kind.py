@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.request_kind import _kind, request_kind
+from tower.web.request_kind import _kind, is_long_running, request_kind
 
 POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
 
@@ -32,6 +32,19 @@ class RequestKindTests(SynchronousTestCase):
             (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
         ):
             self.assertEqual(request_kind(b"GET", target, upgrade), kind, target)
+
+    def test_long_running(self) -> None:
+        """Verb and subresource make a request of the API server long-running, a target's path does not."""
+        for method, target, expected in (
+            (b"GET", POD, False),
+            (b"GET", POD + b"/log", True),
+            (b"POST", POD + b"/exec", True),
+            (b"GET", b"/api/v1/pods?watch=1", True),
+            (b"POST", b"/api/v1/pods?watch=1", False),
+            (b"GET", POD + b"/%70roxy/", True),
+            (b"GET", b"/clusters/alpha/targets/web/api/v1/watch/pods", False),
+        ):
+            self.assertEqual(is_long_running(method, target), expected, target)
 
     def test_long(self) -> None:
         """Long targets of clients are not kept in memory."""

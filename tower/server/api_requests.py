@@ -19,7 +19,7 @@ from tower.web.api.calls.call import PARAMETER_LIMIT
 from tower.web.gateway.inflight import take_own_place
 from tower.web.gateway.refusals import request_timeout
 from tower.web.gateway.request import Request
-from tower.web.request_kind import SHORT, request_kind
+from tower.web.request_kind import is_long_running
 
 #: kube-apiserver's text.
 INVALID_TIMEOUT = "invalid timeout specified in the request URL"
@@ -60,7 +60,7 @@ def requested_timeout(request: Request) -> float:
     query = request.query
     if not (b"timeout" in query or b"%" in query):
         return 0.0
-    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
+    if is_long_running(request.method, request.target):
         return 0.0
     try:
         pairs = parse_qsl(query.decode("latin-1"), max_num_fields=PARAMETER_LIMIT)

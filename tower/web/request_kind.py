@@ -43,6 +43,17 @@ def request_kind(method: bytes, target: bytes, upgrade: bytes) -> str:
     return kind(method, target[prefix.end() :], bool(upgrade))
 
 
+def is_long_running(method: bytes, target: bytes) -> bool:
+    """Return whether verb and subresource of a user's request make it long-running, as in kube-apiserver.
+
+    An upgrade alone does not: the server may ignore it.
+    """
+    prefix = _PREFIX.match(target)
+    if prefix is None:
+        return parse_request_info(method, target).is_long_running
+    return not prefix[1] and parse_request_info(method, target[prefix.end() :]).is_long_running
+
+
 @lru_cache(maxsize=1024)
 def _kind(method: bytes, target: bytes, upgrades: bool) -> str:
     """Return the kind of a request to a cluster's API server; *target* is the server's path and query."""

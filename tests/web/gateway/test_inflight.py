@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, authenticated, issue
 from tests.fakes.gateway import Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
+from tower.web.access.authentication.anonymous import AnonymousAuthenticator
 from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.presented import Presented
 from tower.web.gateway.gateway import Gateway
+from tower.web.gateway.inflight import take_own_place
 from tower.web.gateway.request import Request
 from tower.web.limits.caps import Cap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import PATIENCE, SeatPool
-from tower.web.outcome import BodyStream, Outcome, StreamingResponse
+from tower.web.outcome import BodyStream, Outcome, RawStream, StreamingResponse
 
 LIMIT = 400
 PODS = b"/clusters/alpha/api/v1/pods"
+LOG = b"/clusters/alpha/api/v1/namespaces/a/pods/b/log"
+EXEC = b"/clusters/alpha/api/v1/namespaces/a/pods/b/exec"
+UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+#: The head and the first bytes of an answer.
+BEGUN = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
 
 
 class LimitedTests(SynchronousTestCase):
@@ -58,19 +70,22 @@ class LimitedTests(SynchronousTestCase):
         self.assertEqual(late.taken(), b"")
 
     def test_7_3_14_watches_never_count(self) -> None:
-        """Long-running requests are not counted, and always accepted."""
+        """The limit of a cluster counts no long-running requests, and upgrades of others until their 101."""
         for _ in range(LIMIT):
             self.ask()
         for target, fields in (
             (PODS + b"?watch=true", ()),
-            (b"/clusters/alpha/api/v1/namespaces/a/pods/b/log?follow=true", ()),
-            (
-                b"/clusters/alpha/api/v1/namespaces/a/pods/b/exec",
-                (b"Connection: Upgrade", b"Upgrade: websocket"),
-            ),
+            (LOG + b"?follow=true", ()),
+            (EXEC, UPGRADE),
         ):
             self.assertEqual(self.ask(target, *fields).taken(), b"")
         self.assertEqual(self.counts, {"alpha": LIMIT})
+        self.assertTrue(self.ask(PODS, *UPGRADE).taken().startswith(b"HTTP/1.1 429 "))
+        self.kit.tunnel.pipes[0].deliver(ok())
+        self.ask(PODS, *UPGRADE)
+        self.assertEqual(self.counts, {"alpha": LIMIT})
+        self.kit.pipe.deliver(SWITCHED)
+        self.assertEqual(self.counts, {"alpha": LIMIT - 1})
 
     def test_every_end_frees_a_place(self) -> None:
         """A request is not counted after its answer, a disconnect, or the loss of its cluster."""
@@ -103,8 +118,14 @@ class SharedTests(SynchronousTestCase):
         return user
 
     @property
+    def used(self) -> int:
+        """Number of seats that are taken by requests that only read."""
+        assert self.limits.reading is not None
+        return self.limits.reading.used
+
+    @property
     def waiting(self) -> int:
-        """Number of requests that wait."""
+        """Number of such requests that wait."""
         assert self.limits.reading is not None
         return self.limits.reading.waiting
 
@@ -129,8 +150,7 @@ class SharedTests(SynchronousTestCase):
         self.assertEqual(self.waiting, 0)
         for user in users[1:5]:
             user.lose()
-        assert self.limits.reading is not None
-        self.assertEqual(self.limits.reading.used, 0)
+        self.assertEqual(self.used, 0)
 
     def test_too_long(self) -> None:
         """A request that waits for too long is answered 429 with the options that limit it."""
@@ -168,21 +188,102 @@ class SharedTests(SynchronousTestCase):
         self.assertTrue(sent.endswith(b"[]") or b"\r\n\r\n[]" in sent)
 
     def test_streams(self) -> None:
-        """Watches and upgrades take no seats, and have the cap of streams until they end."""
+        """Watches and upgrades count toward the cap of streams until they end."""
         watch = self.ask(PODS + b"?watch=1")
         answer = self.ask(PODS + b"?watch=1").taken()
         self.assertTrue(answer.startswith(b"HTTP/1.1 429 "))
         self.assertIn(b"(--max-streams-per-user is 1, and user jane has as many in progress)", answer)
         watch.lose()
-        upgrade = b"/clusters/alpha/api/v1/namespaces/a/pods/b/exec"
-        command = self.ask(upgrade, b"Connection: Upgrade", b"Upgrade: websocket")
-        pipe = self.kit.tunnel.pipes[-1]
-        pipe.deliver(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        command = self.ask(EXEC, *UPGRADE)
+        self.kit.pipe.deliver(SWITCHED)
         self.assertIn(b"429", self.ask(PODS + b"?watch=1").taken())
         command.lose()
         self.assertEqual(self.ask(PODS + b"?watch=1").taken(), b"")
-        assert self.limits.reading is not None
-        self.assertEqual(self.limits.reading.used, 0)
+
+    def test_seats_of_streams(self) -> None:
+        """A watch, a log or an upgrade takes a seat until its answer begins; further ones wait."""
+        self.limits.streams = None
+        for target, fields, answer in (
+            (PODS + b"?watch=1", (), BEGUN),
+            (LOG, (), BEGUN),
+            (EXEC, UPGRADE, SWITCHED),
+            (PODS, UPGRADE, SWITCHED),
+            (b"/clusters/alpha/targets/web/", UPGRADE, SWITCHED),
+        ):
+            self.kit.tunnel.pipes.clear()
+            users = [self.ask(target, *fields) for _ in range(6)]
+            self.assertEqual((len(self.kit.tunnel.pipes), self.used, self.waiting), (4, 4, 2), target)
+            self.kit.tunnel.pipes[0].deliver(answer)
+            self.assertTrue(users[0].taken().startswith(b"HTTP/1.1 "))
+            self.assertEqual((len(self.kit.tunnel.pipes), self.used, self.waiting), (5, 4, 1), target)
+            for user in users:
+                user.lose()
+            self.assertEqual((self.used, self.waiting), (0, 0))
+
+    def test_ignored_upgrade(self) -> None:
+        """An upgrade that gets an ordinary answer keeps its seat until the end of the answer."""
+        self.ask(PODS, *UPGRADE)
+        self.kit.pipe.deliver(BEGUN)
+        self.assertEqual(self.used, 1)
+        self.kit.pipe.deliver(b"}" * 99)
+        self.assertEqual(self.used, 0)
+
+    def test_anonymous(self) -> None:
+        """Anonymous users have the fair share of their address: a busy one leaves seats for another one."""
+        self.kit.jane = AnonymousAuthenticator().authenticate(Presented(None, None))
+        for host, used in (("192.0.2.1", 4), ("192.0.2.2", 6)):
+            for _ in range(5):
+                user: Any = self.kit.connect()
+                user.getPeer = partial(IPv4Address, "TCP", host, 4711)
+                user.deliver(get(PODS))
+            self.assertEqual(self.used, used, host)
+
+    def test_stalled(self) -> None:
+        """A client that hardly reads gives its seat back after the timeout, and still gets its answer."""
+        user = self.ask()
+        self.kit.pipe.deliver(BEGUN)
+        user.full = True
+        for second in range(61):
+            self.assertEqual(self.used, 1)
+            if second % 10 == 0:
+                user.drain()
+                user.full = True
+                self.kit.pipe.deliver(b"}")
+            self.kit.sweep(1)
+        self.assertEqual(self.used, 0)
+        user.drain()
+        self.kit.pipe.deliver(b"}" * 92)
+        self.assertTrue(user.taken().startswith(b"HTTP/1.1 200 "))
+        self.assertFalse(user.aborted)
+
+    def test_silent_log(self) -> None:
+        """A log without a line gives its seat back soon, a watch without an answer after the timeout."""
+        self.limits.streams = None
+        for target, seconds in ((LOG, 4), (PODS + b"?watch=1", 61)):
+            user = self.ask(target)
+            self.kit.sweep(seconds - 1)
+            self.assertEqual(self.used, 1, target)
+            self.kit.sweep(1)
+            self.assertEqual((self.used, user.taken()), (0, b""), target)
+
+    def test_raw_streams(self) -> None:
+        """A raw stream takes a seat until it is open; until then, the next ones wait."""
+
+        def answer(request: Request) -> Outcome:
+            request.identity = self.kit.jane
+            return RawStream("alpha", "database")
+
+        self.limits.streams = None
+        self.kit.gateway = Gateway(
+            self.clock, answer, self.kit.pool, as_sessions(self.kit.sessions), inflight=self.limits
+        )
+        self.kit.tunnel.at_once = False
+        fields = b"Connection: Upgrade", b"Upgrade: tower-stream"
+        users = [self.ask(b"/clusters/alpha/targets/database", *fields) for _ in range(5)]
+        self.assertEqual((len(self.kit.tunnel.targets), self.used, self.waiting), (4, 4, 1))
+        self.kit.tunnel.confirm()
+        self.assertEqual([user.taken()[:13] for user in users].count(b"HTTP/1.1 101 "), 1)
+        self.assertEqual((len(self.kit.tunnel.targets), self.used, self.waiting), (5, 4, 0))
 
     def test_own_watches(self) -> None:
         """Watches of Tower's own API have that cap, too, except those of administrators; lists have none."""
@@ -191,6 +292,7 @@ class SharedTests(SynchronousTestCase):
 
         def answer(request: Request) -> Outcome:
             request.identity = Identity("jane", tuple(groups), method="test", key="jane")
+            self.assertIsNone(take_own_place(request))
             return StreamingResponse(streams.append)
 
         self.kit.gateway = Gateway(
@@ -199,6 +301,7 @@ class SharedTests(SynchronousTestCase):
         path = b"/apis/cluster.kubesphere.io/v1alpha1/clusters"
         watch = self.ask(path + b"?watch=1")
         self.assertTrue(watch.taken().startswith(b"HTTP/1.1 200 "))
+        self.assertEqual(self.used, 0)
         self.assertTrue(self.ask(path + b"?watch=1").taken().startswith(b"HTTP/1.1 429 "))
         self.assertTrue(self.ask(path).taken().startswith(b"HTTP/1.1 200 "))
         groups.append("tower:admins")

@@ -43,7 +43,7 @@ class DoorLimitsTests(SynchronousTestCase):
         limits = DoorLimits.of(NONE)
         self.assertIsNone(limits.enter("jane", "alpha", b"GET"))
         self.assertIsNone(limits.enter("jane", "alpha", b"POST"))
-        self.assertIsNone(limits.enter_stream("jane"))
+        self.assertIsNone(limits.enter_stream("jane", "alpha", b"GET").ticket)
 
     def test_pools(self) -> None:
         """Reads and changes have separate seats."""

@@ -381,14 +381,16 @@ class HTTPChannel(UserConnection):
             return
         self._age += 1
         self._lifetime += 1
-        age, limits = self._age, self.gateway.limits
+        age, limits, request = self._age, self.gateway.limits, self._request
+        if request is not None and request.place is not None:
+            request.place.tick(limits.answer)
         if not self.proven:
             self._check_lifetime()
         if self.full or self._closing:
             if age > (limits.stalled if self.proven else limits.unproven_stalled):
                 self.connection.abort()
-        elif self._request is not None:
-            self._request.tick(age)
+        elif request is not None:
+            request.tick(age)
         elif self._waiting is not None:
             if age > limits.head:
                 text = f"the request head was not complete within {limits.head:.0f} s"

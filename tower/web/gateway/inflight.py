@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import ADMINS
-from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT
+from tower.web.access.authentication.anonymous import ANONYMOUS_METHOD
+from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.gateway.exchange import Exchange
+from tower.web.limits.admissions import SILENT
 from tower.web.limits.seat_pool import PATIENCE
-from tower.web.request_kind import SHORT, WATCH, request_kind
+from tower.web.request_kind import SHORT, WATCH, is_long_running, request_kind
 
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
+    from tower.web.limits.admissions import Place
     from tower.web.limits.door_limits import DoorLimits
     from tower.web.outcome import Relay
 
@@ -54,11 +58,17 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
 
     :raise StatusError: 429, if a limit is reached.
     """
-    user = _user_of(request)
-    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
-        request.place = limits.enter_stream(user)
-        return False
-    place = request.place = limits.enter(user, relay.cluster, request.method)
+    user, method = _user_of(request), request.method
+    kind = request_kind(method, request.target, request.fields.upgrade)
+    place: Place | None
+    if kind == SHORT:
+        place = request.place = limits.enter(user, relay.cluster, method)
+    else:
+        is_long = is_long_running(method, request.target)
+        patience = SILENT if is_long and kind != WATCH else inf
+        place = request.place = limits.enter_stream(
+            user, relay.cluster, method, is_long_running=is_long, patience=patience
+        )
     if place is None or place.ticket is None or not place.ticket.waits:
         return False
     request.exchange = place.ticket.waiter = Waiting(request, partial(request.send, relay), limits)
@@ -68,16 +78,19 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
 def take_own_place(request: Request) -> Deferred[None] | None:
     """Admit a request to Tower's own API until `leave_place`; return a Deferred if it must wait.
 
-    Requests of administrators are not limited (upstream: ``system:masters``); watches have another limit.
+    Requests of administrators are not limited (upstream: ``system:masters``).
 
     :raise StatusError: 429, if a limit is reached.
     """
     limits, identity = request.channel.gateway.inflight, request.identity
     if limits is None or identity is None or ADMINS in identity.groups:
         return None
-    if request_kind(request.method, request.target, request.fields.upgrade) != SHORT:
-        return None
-    place = request.place = limits.enter(_user_of(request), "", request.method)
+    method = request.method
+    place: Place | None
+    if request_kind(method, request.target, request.fields.upgrade) == WATCH:
+        place = request.place = limits.enter_stream(_user_of(request), "", method)
+    else:
+        place = request.place = limits.enter(_user_of(request), "", method)
     if place is None or place.ticket is None or not place.ticket.waits:
         return None
     seated: Deferred[None] = Deferred()
@@ -85,23 +98,18 @@ def take_own_place(request: Request) -> Deferred[None] | None:
     return seated
 
 
-def take_stream_place(request: Request, limits: DoorLimits) -> None:
-    """Admit a raw stream until `leave_place`.
+def take_stream_place(
+    request: Request, cluster: str, go_on: Callable[[], object], limits: DoorLimits
+) -> bool:
+    """Admit a raw stream until `leave_place`; return whether it must wait until *go_on* is called.
 
-    :raise StatusError: 429, if the limit is reached.
+    :raise StatusError: 429, if a limit is reached.
     """
-    request.place = limits.enter_stream(_user_of(request))
-
-
-def take_watch_place(request: Request, limits: DoorLimits) -> None:
-    """Admit a watch of Tower's own API until `leave_place`; administrators have no limit.
-
-    :raise StatusError: 429, if the limit is reached.
-    """
-    identity = request.identity
-    is_watch = request_kind(request.method, request.target, request.fields.upgrade) == WATCH
-    if is_watch and identity is not None and ADMINS not in identity.groups:
-        take_stream_place(request, limits)
+    place = request.place = limits.enter_stream(_user_of(request), cluster, request.method)
+    if place.ticket is None or not place.ticket.waits:
+        return False
+    request.exchange = place.ticket.waiter = Waiting(request, go_on, limits)
+    return True
 
 
 def leave_place(request: Request) -> None:
@@ -118,7 +126,12 @@ def _user_of(request: Request) -> str:
     name they claim.
     """
     identity = request.identity
-    if identity is None or identity is ANONYMOUS or identity is MEMBER_ACCOUNT:
+    if (
+        identity is None
+        or identity is ANONYMOUS
+        or identity is MEMBER_ACCOUNT
+        or (isinstance(identity, Identity) and identity.method == ANONYMOUS_METHOD)
+    ):
         return f"at {request.channel.peer.address}"
     if identity.is_trusted_caller and request.fields.foreign:
         for name, value in request.fields.split_claims()[0]:

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError
-from tower.web.gateway.inflight import take_stream_place, take_watch_place
+from tower.web.gateway.inflight import take_stream_place
 from tower.web.gateway.local_answers import StreamedAnswer, response_head
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
@@ -81,9 +81,8 @@ def _respond(request: Request, response: Response) -> None:
 def _stream(request: Request, response: StreamingResponse) -> None:
     if request.identity is not None:
         request.channel.enter(request.identity, "")
-        limits = request.channel.gateway.inflight
-        if limits is not None:
-            take_watch_place(request, limits)
+    if request.place is not None:
+        request.place.answered(response.code)
     request.exchange = answer = StreamedAnswer(request)
     answer.begin(response)
 
@@ -92,13 +91,17 @@ def _open_stream(request: Request, stream: RawStream) -> None:
     if request.identity is None:
         raise Unauthorized(reason="the router accepted a request without an identity")
     request.channel.enter(request.identity, stream.cluster)
-    limits = request.channel.gateway.inflight
-    if limits is not None:
-        take_stream_place(request, limits)
+    opening = StreamOpening(request, stream)
+
+    def start() -> None:
+        request.exchange = opening
+        opening.start()
+
     if request.observation is not None:
         request.observation.target = stream.target
-    request.exchange = opening = StreamOpening(request, stream)
-    opening.start()
+    limits = request.channel.gateway.inflight
+    if limits is None or not take_stream_place(request, stream.cluster, start, limits):
+        start()
 
 
 def _hand_over(request: Request, outcome: HandOver) -> None:

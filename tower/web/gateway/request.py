@@ -26,7 +26,7 @@ from tower.web.outcome import Outcome, Relay, ResponseRecord, plain_record
 if TYPE_CHECKING:
     from tower.web.access.audit.request_entry import RequestEntry
     from tower.web.gateway.http_channel import HTTPChannel
-    from tower.web.limits.door_limits import Place
+    from tower.web.limits.admissions import Place
 
 #: Default limit of a body that Tower reads itself, B.
 BODY_LIMIT = 1024 * 1024
@@ -238,8 +238,11 @@ class Request(ReceivedRequest):
         :param whole: the body is sent with it.
         """
         self.by_member = True
-        if self.began and not whole:
-            self.answered_at = monotonic()
+        if not whole:
+            if self.began:
+                self.answered_at = monotonic()
+            if self.place is not None:
+                self.place.answered(code)
         self.begun(code)
 
     def finish_with_body(self, *, keep: bool) -> None:
@@ -273,6 +276,8 @@ class Request(ReceivedRequest):
             self.begun_by_member(101)
         else:
             self.begun(101)
+            if self.place is not None:
+                self.place.answered(101)
         self.over = True
         self.exchange = None  # break the cycle
 

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from attrs import define, field
 
 from tower.kube.status import StatusError
 from tower.web.limits.active_users import ActiveUsers
+from tower.web.limits.admissions import Place, StreamPlace
 from tower.web.limits.caps import Cap, too_many
 from tower.web.limits.seat_pool import SeatPool, Ticket
 
-#: Methods of requests that change nothing; as upstream, all others are mutating.
+#: Methods of requests that change nothing.  Upstream decides by verb (``get``, ``list``, ``watch``), so there
+#: OPTIONS and some HEAD are mutating; see the differences in docs/limits.md.
 _READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
-
-
-@define(eq=False, slots=True)
-class Place:
-    """The admission of one request; `leave` is idempotent.
-
-    :ivar ticket: the seat, or a position in a queue; None: the request needs none.
-    """
-
-    _counts: list[tuple[Cap, str]]
-    ticket: Ticket | None = None
-
-    def leave(self) -> None:
-        """Give up all that the request has."""
-        counts, self._counts = self._counts, []
-        for cap, name in counts:
-            cap.leave(name)
-        ticket, self.ticket = self.ticket, None
-        if ticket is not None:
-            ticket.leave()
 
 
 @define(eq=False)
@@ -44,7 +27,7 @@ class DoorLimits:
     :ivar mutating: seats of the others, likewise.
     :ivar by_cluster: requests of one cluster that are not long-running.
     :ivar by_user: requests of one user that are not long-running.
-    :ivar streams: watches, logs, upgrades and raw streams of one user.
+    :ivar streams: long-running requests, upgrades and raw streams of one user.
     :ivar timed_out: requests that waited too long.
     """
 
@@ -92,12 +75,31 @@ class DoorLimits:
                 raise
         return place
 
-    def enter_stream(self, user: str) -> Place | None:
-        """Admit a long-running request; None: there is no limit.
+    def enter_stream(
+        self, user: str, cluster: str, method: bytes, *, is_long_running: bool = True, patience: float = inf
+    ) -> StreamPlace:
+        """Admit a long-running request, or an upgrade.
 
-        :raise StatusError: 429: the cap is reached.
+        :param cluster: as in `enter`.
+        :param is_long_running: whether verb and subresource make it one; else the caps of other requests
+            count it, too, until a 101.
+        :param patience: see `StreamPlace`.
+        :raise StatusError: 429: a cap is reached, or too many requests wait.
         """
-        return None if self.streams is None else Place(self._count((self.streams, user)))
+        stream = next(iter(self._count((self.streams, user))), None)
+        place = StreamPlace([], stream=stream, is_long_running=is_long_running, patience=patience)
+        pool = self.reading if method in _READS else self.mutating
+        try:
+            if not is_long_running:
+                place.counts = self._count(
+                    (self.by_cluster if cluster else None, cluster), (self.by_user, user)
+                )
+            if pool is not None:
+                place.ticket = self._ticket(pool, user, cluster)
+        except StatusError:
+            place.leave()
+            raise
+        return place
 
     def timeout(self, waited: float) -> StatusError:
         """Return the refusal of a request that has waited for its seat for too long, *waited* s."""
