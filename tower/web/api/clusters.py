@@ -12,7 +12,9 @@ from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.tunnels import Tunnels
+from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.discovery import TOWER
 from tower.web.api.issuer import Published
 from tower.web.api.nodes import ssh_status_object
 from tower.web.api.pages import check_version, paged
@@ -20,6 +22,7 @@ from tower.web.api.selectors import NAME_FIELD, Selection
 from tower.web.api.table import CLUSTER_COLUMNS, TABLES, Object, table
 from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
 from tower.web.api.writes.cluster_writer import CheckFiles, ClusterWriter
+from tower.web.api.writes.create_right import CreateRight
 from tower.web.outcome import Outcome, Response, StreamingResponse
 
 
@@ -38,6 +41,7 @@ class ClusterApi:
     :param below: the subresources by name.
     :param ssh_status: returns the status of the nodes of a cluster of type ssh, by the cluster's name.
     :param check_files: checks the files that a cluster names; also gets the spec before the change.
+    :param rights: those of users at Tower's own API.
     """
 
     _clusters: Clusters
@@ -50,11 +54,15 @@ class ClusterApi:
     _accesses: MemberCredentials | None = field(default=None, kw_only=True)
     _ssh_status: Callable[[str], SSHStatus | None] = field(default=lambda _: None, kw_only=True)
     _check_files: CheckFiles = field(kw_only=True)
+    _rights: OwnRights = field(kw_only=True)
     _watching: Watching[Cluster] = field(init=False)
     _writer: ClusterWriter = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._writer = ClusterWriter(self._clusters, self._clock, self.show, self._shown, self._check_files)
+        create_right = CreateRight(self._rights, TOWER, "clusters")
+        self._writer = ClusterWriter(
+            self._clusters, self._clock, self.show, self._shown, self._check_files, create_right
+        )
         self._watching = Watching(
             self._clusters, self._version, self.show, self._clock, self._limits, (API_VERSION, "Cluster")
         )

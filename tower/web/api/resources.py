@@ -79,6 +79,7 @@ def tower_api(
                 accesses=records.member_credentials,
                 ssh_status=ssh_status,
                 check_files=check_files,
+                rights=rights,
                 limits=limits,
             ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
@@ -89,7 +90,7 @@ def tower_api(
             "jointokens": AnyJoinTokens(clusters, join_tokens, records.tokens, clock),
             "rotations": RotationsApi(rotations, clock),
             "accesspolicies": AccessPoliciesApi(
-                records.policies, version, clock, PolicyPreview(policies, clusters), limits
+                records.policies, version, clock, PolicyPreview(policies, clusters), limits, rights
             ),
             "accessreviews": AccessReviewsApi(clusters, policies, clock, rules),
             "loginsessions": LoginSessionsApi(records.login_sessions, clock),

@@ -11,12 +11,15 @@ from twisted.internet.interfaces import IReactorTime
 from tower.clusters import API_VERSION
 from tower.clusters.policies.access_policies import AccessPolicies
 from tower.clusters.policies.access_policy import AccessPolicy
+from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.discovery import TOWER
 from tower.web.api.pages import check_version, paged
 from tower.web.api.policies.policy_form import PolicyForm, Preview, show_policy
 from tower.web.api.selectors import NAME_FIELD, Selection
 from tower.web.api.table import TABLES, Column, Object, age_column, name_column, table
 from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
+from tower.web.api.writes.create_right import CreateRight
 from tower.web.api.writes.object_writer import ObjectWriter
 from tower.web.outcome import Outcome, Response, StreamingResponse
 
@@ -27,6 +30,7 @@ class AccessPoliciesApi:
 
     :param version: returns the store's resource version.
     :param preview: see `PolicyForm`.
+    :param rights: those of users at Tower's own API.
     """
 
     _policies: AccessPolicies
@@ -34,12 +38,14 @@ class AccessPoliciesApi:
     _clock: IReactorTime
     _preview: Preview
     _limits: WatchLimits
+    _rights: OwnRights
     _watching: Watching[AccessPolicy] = field(init=False)
     _writer: ObjectWriter[AccessPolicy] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         form = PolicyForm(self._policies, self._preview)
-        self._writer = ObjectWriter(self._policies, self._clock, form, self._shown)
+        create_right = CreateRight(self._rights, TOWER, "accesspolicies")
+        self._writer = ObjectWriter(self._policies, self._clock, form, self._shown, create_right)
         kind = (API_VERSION, "AccessPolicy")
         self._watching = Watching(self._policies, self._version, show_policy, self._clock, self._limits, kind)
 

@@ -12,11 +12,13 @@ from tower.clusters.policies.rbac_object import API_VERSION, RBAC_KINDS, RbacKin
 from tower.clusters.policies.rbac_objects import RbacObjects, RbacObjectsOfKind
 from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.discovery import RBAC
 from tower.web.api.pages import check_version, paged
 from tower.web.api.policies.rbac_form import RbacForm, show_rbac
 from tower.web.api.selectors import Fields, Selection
 from tower.web.api.table import TABLES, Column, Object, age_column, name_column, table
 from tower.web.api.watch import WATCH_HEADERS, Watching, WatchLimits
+from tower.web.api.writes.create_right import CreateRight
 from tower.web.api.writes.object_writer import ObjectWriter
 from tower.web.outcome import Outcome, Response, StreamingResponse
 
@@ -42,7 +44,13 @@ class RbacApi:
     ) -> None:
         self._kinds = {
             kind.plural: _KindApi(
-                kind, objects.of(kind), version, clock, RbacForm(kind, objects, rights.rbac, rights), limits
+                kind,
+                objects.of(kind),
+                version,
+                clock,
+                RbacForm(kind, objects, rights.rbac, rights),
+                limits,
+                CreateRight(rights, RBAC, kind.plural),
             )
             for kind in RBAC_KINDS
         }
@@ -71,12 +79,13 @@ class _KindApi:
     _clock: IReactorTime
     _form: RbacForm
     _limits: WatchLimits
+    _create_right: CreateRight
     _watching: Watching[RbacObject] = field(init=False)
     _writer: ObjectWriter[RbacObject] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         kind = (API_VERSION, self._kind.name)
-        self._writer = ObjectWriter(self._objects, self._clock, self._form, self._shown)
+        self._writer = ObjectWriter(self._objects, self._clock, self._form, self._shown, self._create_right)
         self._watching = Watching(self._objects, self._version, show_rbac, self._clock, self._limits, kind)
 
     @property

@@ -30,6 +30,7 @@ from tower.web.api.writes.cluster_writes import (
     status_applied,
     status_replaced,
 )
+from tower.web.api.writes.create_right import CreateRight
 from tower.web.api.writes.requests import (
     changed_meanwhile,
     checked,
@@ -59,6 +60,7 @@ class ClusterWriter:
     _show: Callable[[Cluster], Object]
     _shown: Callable[[Call, Cluster], Object]
     _check_files: CheckFiles
+    _create_right: CreateRight
 
     async def change(self, call: Call, name: str, *, status: bool) -> Response:
         """Update or patch a cluster, or its *status*."""
@@ -149,6 +151,7 @@ class ClusterWriter:
         if self._clusters.get(name) is None and not status:
             if version is not None or config["metadata"].get("uid"):
                 raise cluster_not_found(name)
+            self._create_right.check(call, name)
             wanted, cluster = creation(config, self._blank(name), write)
             return await self._add(call, wanted, cluster, access, warnings)
 

@@ -26,6 +26,7 @@ from tower.web.api.fields.schema import Schema
 from tower.web.api.objects import delete_response
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import strings_in
+from tower.web.api.writes.create_right import CreateRight
 from tower.web.api.writes.requests import (
     read_delete_options,
     read_patch,
@@ -168,6 +169,7 @@ class ObjectWriter(Generic[T]):
     _clock: IReactorTime
     _form: ObjectForm[T]
     _shown: Callable[[Call, T], Object]
+    _create_right: CreateRight
 
     async def create(self, call: Call, namespace: str = "") -> Response:
         """Add an object."""
@@ -246,6 +248,7 @@ class ObjectWriter(Generic[T]):
         if self._objects.get(path) is None:
             if version is not None or config["metadata"].get("uid"):
                 raise self._objects.not_found(path)
+            self._create_right.check(call, path)
             applied = apply({}, wanted, schema, {}, key, now, force=force)
             return await self._add(call, self._managed(self._new(config, _namespace(path)), applied.managers))
 
