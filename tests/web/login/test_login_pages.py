@@ -102,7 +102,12 @@ class LoginPagesTests(SynchronousTestCase):
     def test_session(self) -> None:
         """A session begins with an ID token, is shown to its user, and ends with a logout."""
         authors: list[Any] = []
-        self.kit.store.observe = lambda _: authors.append(AUTHOR.get())
+
+        def observe() -> Any:
+            authors.append(AUTHOR.get())
+            return lambda _: None
+
+        self.kit.store.observe = observe
         shown = self.begin(client="jane@laptop")
         self.assertEqual((shown["user"], shown["groups"], shown["confirmed"]), ("jane", ["dev"], True))
         self.assertEqual([each["name"] for each in shown["clusters"]], ["alpha", "beta"])
