@@ -81,12 +81,10 @@ class StoreContract(TestCase):
             return committed
 
         self.store.observe = observe
-        writes = [
-            self.store.create("settings", "alpha", {"a": 1}),
-            self.store.update("settings", "alpha", {"a": 2}),
-            self.store.transact([DeleteWhere("settings", "a", 2)]),  # type: ignore[arg-type]
-        ]
-        await gatherResults(writes)
+        created = self.store.create("settings", "alpha", {"a": "1"})
+        updated = self.store.update("settings", "alpha", {"a": "2"})
+        await self.store.transact([DeleteWhere("settings", "a", "2")])
+        await gatherResults([created, updated])
         await self.assert_fails(self.store.delete("settings", "alpha"), RecordMissing)
         self.assertEqual(
             heard,

@@ -162,7 +162,7 @@ class ChangeRecorderTests(SynchronousTestCase):
         ]
         self.commit()
         for each in failing:
-            self.failureResultOf(each)  # type: ignore[arg-type]
+            self.failureResultOf(each)
         self.assertEqual(self.events(), [("create", "clusters", "alpha")])
 
     def test_together(self) -> None:
