@@ -89,16 +89,26 @@ class LevelTests(PolicyTestCase):
         self.assertEqual(self.lines, [])
 
     def test_upgrade(self) -> None:
-        """The end of a stream has the number of bytes in both directions."""
-        self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        """The end of a stream has the number of bytes in both directions, without those of other requests."""
+        plain = get(PODS)
+        self.user.deliver(plain)
+        self.kit.pipe.deliver(ok())
+        self.user.taken()
+        request = get(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        self.user.deliver(request + b"early")
         self.kit.pipe.deliver(SWITCHED)
         self.user.deliver(b"x" * 1000)
+        self.kit.pipe.deliver(b"y" * 300)
+        sent = self.user.taken()
+        self.assertIn(b"y" * 300, sent)
         self.lines.clear()
         self.user.lose()
         (event,) = self.lines.events()
         self.assertEqual(event["stage"], "ResponseComplete")
-        for key in ("bytes-received", "bytes-sent"):
-            self.assertRegex(event["annotations"][f"cluster.kubesphere.io/{key}"], r"\A\d+\Z")
+        self.assertEqual(
+            [event["annotations"][f"cluster.kubesphere.io/bytes-{way}"] for way in ("received", "sent")],
+            [str(len(request) + len(b"early") + 1000), str(len(sent))],
+        )
 
     def test_member_error(self) -> None:
         """The Status of a member's error is in the event at any level, whole or in pieces; others are not."""

@@ -101,7 +101,8 @@ class Entry(RequestEntry):
         if self.upgrades:
             connection = self._connection = channel.connection
             self._sent_before = connection.bytes_out
-            self._received_before = connection.bytes_in - channel.kept - len(request.early)
+            received = len(request.head) + len(request.early) + channel.kept
+            self._received_before = connection.bytes_in - received
         self.id = request.request_id
         self.policies = self.decision = self.reason = self.status = self.head = self.withheld = ""
         self.member: UserInfo | None = None
