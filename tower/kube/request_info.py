@@ -19,6 +19,7 @@ _SPECIAL_VERBS = ("watch", "proxy")
 _DISCOVERY = re.compile(
     rb"/(?:api(?:/[^/?]+)?|apis(?:/[^/?]+){0,2}|openapi(?:/[^?]*)?|swagger-2\.0\.0\.pb-v1|version)/?(?:\?|\Z)"
 )
+_AMBIGUOUS = re.compile(rb"(?i:%2f|%2e|%5c|%23|%25|%00)|[\\#]|//|/\.{1,2}(?:/|\Z)")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _TERMS = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
 _OPERATOR = re.compile(r"!=|==|=")
@@ -98,6 +99,11 @@ def _parsed(method: bytes, target: bytes) -> RequestInfo:
     elif not name and verb == "delete":
         verb = "deletecollection"
     return RequestInfo(verb, path, group, version, namespace, resource, subresource, name, is_resource=True)
+
+
+def is_ambiguous(path: bytes) -> bool:
+    """Return whether an API server, or a proxy before it, might parse *path* differently."""
+    return _AMBIGUOUS.search(path) is not None
 
 
 def is_discovery(target: bytes, start: int = 0) -> bool:

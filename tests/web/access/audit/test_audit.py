@@ -18,6 +18,7 @@ from tower.web.gateway.request import Request
 from tower.web.outcome import Relay, Response
 
 POD = b'{"kind":"Pod","metadata":{"name":"p","uid":"u","managedFields":[]}}'
+SECRET = b'{"data":{"k":"c2VjcmV0"}}'
 TYPE = b"Content-Type: application/json"
 STATUS = (
     b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \\"p\\" not found",'
@@ -88,16 +89,26 @@ class LevelTests(PolicyTestCase):
         self.assertEqual(self.lines, [])
 
     def test_upgrade(self) -> None:
-        """The end of a stream has the number of bytes in both directions."""
-        self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        """The end of a stream has the number of bytes in both directions, without those of other requests."""
+        plain = get(PODS)
+        self.user.deliver(plain)
+        self.kit.pipe.deliver(ok())
+        self.user.taken()
+        request = get(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        self.user.deliver(request + b"early")
         self.kit.pipe.deliver(SWITCHED)
         self.user.deliver(b"x" * 1000)
+        self.kit.pipe.deliver(b"y" * 300)
+        sent = self.user.taken()
+        self.assertIn(b"y" * 300, sent)
         self.lines.clear()
         self.user.lose()
         (event,) = self.lines.events()
         self.assertEqual(event["stage"], "ResponseComplete")
-        for key in ("bytes-received", "bytes-sent"):
-            self.assertRegex(event["annotations"][f"cluster.kubesphere.io/{key}"], r"\A\d+\Z")
+        self.assertEqual(
+            [event["annotations"][f"cluster.kubesphere.io/bytes-{way}"] for way in ("received", "sent")],
+            [str(len(request) + len(b"early") + 1000), str(len(sent))],
+        )
 
     def test_member_error(self) -> None:
         """The Status of a member's error is in the event at any level, whole or in pieces; others are not."""
@@ -243,16 +254,29 @@ class BodyTests(PolicyTestCase):
         """A general rule does not record Secrets, and an event shows that; a rule that names them does."""
         secrets = b"/clusters/alpha/api/v1/namespaces/default/secrets"
         self.level("RequestResponse")
-        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
-        self.kit.pipe.deliver(answer(b'{"data":{"k":"c2VjcmV0"}}'))
+        self.create(SECRET, target=secrets)
+        self.kit.pipe.deliver(answer(SECRET))
         self.assertNotIn(b"c2VjcmV0", b"".join(self.lines))
         event = self.last()
         for which in ("request", "response"):
             self.assertEqual(event["annotations"][f"cluster.kubesphere.io/{which}-body"], "withheld: secrets")
         self.use("rules: [{level: RequestResponse, resources: [{group: '', resources: [secrets]}]}]")
-        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
+        self.create(SECRET, target=secrets)
         self.kit.pipe.deliver(answer(b"{}"))
         self.assertEqual(self.last()["requestObject"], {"data": {"k": "c2VjcmV0"}})
+
+    def test_ambiguous(self) -> None:
+        """No rule records bodies of a path that the API server may parse differently, such as a Secret's."""
+        for rule in ("", ", resources: [{group: ''}]"):
+            self.level("RequestResponse", rule)
+            for path in (b"default//secrets/x", b"default%2Fsecrets/x", b"default/pods%5C/x"):
+                self.create(SECRET, target=b"/clusters/alpha/api/v1/namespaces/" + path)
+                self.kit.pipe.deliver(answer(SECRET))
+                self.assertNotIn(b"c2VjcmV0", b"".join(self.lines))
+                annotations = self.last()["annotations"]
+                for which in ("request", "response"):
+                    key = f"cluster.kubesphere.io/{which}-body"
+                    self.assertEqual(annotations[key], "withheld: ambiguous path")
 
     def test_own_answers(self) -> None:
         """Bodies of Tower's own API are recorded, too; its errors as a Status."""
