@@ -17,7 +17,7 @@ from tower.nodes.tunnels.tunnels import NodeTunnels
 
 TARGET = b"/clusters/alpha/targets/kubelet/"
 
-#: Where metadata services are, and what listens only on the machine of a node or of the proxy.
+#: Address of metadata services, and the one of programs for their own machine only.
 ADDRESSES = ("169.254.169.254", "127.0.0.1")
 
 
@@ -75,7 +75,7 @@ class KubeletAddressTests(KubeletsCase):
         self.assertEqual(len(self.api.asked), reviews)
 
     def test_cve_2020_8562_listed(self) -> None:
-        """CVE-2020-8562: a node that is listed at such an address gets no credential and no request."""
+        """CVE-2020-8562: neither a credential nor a request is sent to a node at such an address."""
         for address in ADDRESSES:
             self.nodes.nodes = [Node("192.0.2.1", 22, "n1"), Node(address, 22, "evil")]
             self.nodes.dialed.clear()
