@@ -30,6 +30,7 @@ _MOST_PAIRS = 10_000
 _LONGEST_CACHED = 256
 _CACHED = 4096
 
+_PROFILES = "/debug/pprof/"
 _LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
 
 
@@ -56,7 +57,7 @@ class RequestInfo(NamedTuple):
     def is_long_running(self) -> bool:
         """Whether the answer may legitimately take for ever, or never begin."""
         if not self.is_resource:
-            return False
+            return self.path.startswith(_PROFILES)
         return self.verb in _SPECIAL_VERBS or self.subresource in _LONG_SUBRESOURCES
 
 
