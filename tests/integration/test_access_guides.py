@@ -153,7 +153,7 @@ class PageTests(SynchronousTestCase):
         try:
             wait_for("the proxy", lambda: self.is_ready(program))
             shutil.copy(self.state / "admin.kubeconfig", self.folder)
-            shutil.copy(self.state / "serving-ca.pem", self.folder)
+            (self.folder / "tower-ca.crt").write_text(self.tower.ca)
             yield program
         finally:
             program.stop()
@@ -265,7 +265,7 @@ class PageTests(SynchronousTestCase):
             "PATH": self.path,
             "HOME": str(home),
             "BROWSER": follower(),
-            "SSL_CERT_FILE": str(self.folder / "serving-ca.pem"),
+            "SSL_CERT_FILE": str(self.folder / "tower-ca.crt"),
         }
         return Guide("login.md", self.folder, environment, {**self.names, **(names or {})})
 
