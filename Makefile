@@ -9,7 +9,7 @@ FUZZ ?= 60
 ARCH ?= amd64
 PY := $(VENV)/bin/python
 # Ends and names tests that hang, and goes on with the rest; see `tests/watchdog.py`.
-TRIAL := $(PY) -m tests.watchdog
+TRIAL = $(PY) -m tests.watchdog --group $@
 # With this set, each of a thousand programs would compile all of Tower again.
 unexport PYTHONDONTWRITEBYTECODE
 # Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
