@@ -25,7 +25,6 @@ LEAST_BY_SUBJECT = {
         ),
         80,
     ),
-    "paths": (("Unknown paths",), 20),
     "certificates": (("Client certificates", "Front proxies"), 30),
     "impersonation": (("Impersonation", "Reviews of the own rights"), 50),
     "ABAC": (("ABAC files",), 14),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from tower.kube.status import StatusError
 from tower.server.chained_server import Answer, ChainedServer, Hook
 from tower.server.health_pages import HealthCheck, HealthPages
 from tower.web.access.filters import FilterChain
 from tower.web.gateway.request import Request
-from tower.web.outcome import NOT_CACHED, Outcome, Response
+from tower.web.outcome import NOT_CACHED, Response
 from tower.web.ports.plain_port import no_problem, only_read
 
 #: Paths of the list of all paths, for administrators.
@@ -67,9 +66,7 @@ class PreparedChain:
     def route(self, request: Request, path: bytes) -> Answer:
         """Return the answer of the first server that serves *path*.
 
-        Filters come before the answer that no server serves the path, as in kube-apiserver.
-
-        :raise TowerError: the request is rejected, or there is no such path.
+        :raise TowerError: the request is rejected, or no server serves the path.
         """
         page = self.health.answer(path, request.query)
         if page is not None:
@@ -82,7 +79,7 @@ class PreparedChain:
             answer = server.route(request, path)
             if answer is not None:
                 return answer
-        return self._chain(request, "", partial(_nothing_here, path))
+        raise _nothing_here(path)
 
     async def run(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Run the hooks of the start, one after the other, while *is_wanted* returns True.
@@ -118,8 +115,8 @@ def _unique(*checks: HealthCheck) -> list[HealthCheck]:
     return list({each.name: each for each in reversed(checks)}.values())[::-1]
 
 
-def _nothing_here(path: bytes) -> Outcome:
-    raise StatusError(
+def _nothing_here(path: bytes) -> StatusError:
+    return StatusError(
         404,
         f"the server could not find the requested resource: {path.decode('latin-1')} does not exist; "
         "clusters are below /clusters/, Tower's own API is below /apis/",

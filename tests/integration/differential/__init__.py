@@ -12,7 +12,6 @@ from tests.integration.differential.certificates import CERTIFICATES, FRONT_PROX
 from tests.integration.differential.impersonation import IMPERSONATION, RIGHTS
 from tests.integration.differential.issuers import ISSUERS, OPTIONS_OF_ISSUERS
 from tests.integration.differential.options import FILES, OPTIONS
-from tests.integration.differential.paths import PATHS
 from tests.integration.differential.policies import ABAC_FILES, AUDIT_POLICIES
 from tests.integration.differential.rbac_objects import ESCALATION, OBJECTS
 from tests.integration.differential.rows import Start, Table
@@ -29,7 +28,6 @@ STARTING: Sequence[Table[Start]] = (
 
 ASKING: Sequence[Table[Ask]] = (
     HEADERS,
-    PATHS,
     ACCOUNTS,
     REVIEWS,
     CERTIFICATES,

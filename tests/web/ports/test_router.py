@@ -143,15 +143,9 @@ class FrontDoorTests(RouterTestCase):
         self.assertIs(self.ask(self.front, b"/clusters/alpha/y"), first)
 
     def test_no_name(self) -> None:
-        """An invalid name is not found, after the chain; escapes in the name are rejected before."""
-        names = (b"", b"Alpha", b"-a", b"a-", b"a.b", b"a" * 64, b"a_b")
-        for name in names:
+        """An invalid name is not found; escapes in the name are rejected."""
+        for name in (b"", b"Alpha", b"-a", b"a-", b"a.b", b"a" * 64, b"a_b"):
             self.refused(404, self.front, b"/clusters/" + name + b"/api")
-        self.assertEqual(self.asked, [""] * len(names))
-        self.closed = True
-        for name in names:
-            self.refused(401, self.front, b"/clusters/" + name + b"/api")
-        self.asked.clear()
         for name in (b"%61lpha", b"alpha%2fapi", b"alpha%2Fx", b"al\\pha"):
             self.refused(400, self.front, b"/clusters/" + name + b"/api")
         self.assertEqual(self.asked, [])
@@ -200,23 +194,9 @@ class FrontDoorTests(RouterTestCase):
                 self.at_root("alpha", target)
 
     def test_nothing_else(self) -> None:
-        """Other paths do not exist, which only users with a credential learn; only whole segments match."""
-        paths = (
-            b"/x",
-            b"/apisx",
-            b"/clusters",
-            b"/metrics2",
-            b"/metrics/x",
-            b"/openapix",
-            b"/healthz/x",
-            b"*",
-        )
-        for path in paths:
+        """Other paths do not exist; only whole segments match."""
+        for path in (b"/x", b"/apisx", b"/clusters", b"/metrics2", b"/metrics/x", b"/openapix", b"*"):
             self.refused(404, self.front, path)
-        self.assertEqual(self.asked, [""] * len(paths))
-        self.closed = True
-        for path in paths:
-            self.refused(401, self.front, path)
 
     def test_metrics(self) -> None:
         """The metrics are for administrators: the page is behind the chain, without a cluster."""
@@ -264,10 +244,9 @@ class FrontDoorTests(RouterTestCase):
                 self.assertEqual((answer.code, answer.body), (500, self.problem.encode() + b"\n"))
                 self.assertIn((b"Content-Type", b"text/plain; charset=utf-8"), answer.headers)
             self.refused(405, router, path, b"POST")
-            self.assertEqual(self.asked, [])
-        for other in (b"/healthz/", b"/healthz/ssh-tunnels", b"/healthz/etcd", path + b"/"):
-            self.refused(404, self.front, other)
-            self.refused(404, self.plain, other)
+            for other in (b"/healthz/", b"/healthz/ssh-tunnels", b"/healthz/etcd", path + b"/"):
+                self.refused(404, router, other)
+        self.assertEqual(self.asked, [])
 
     def test_version(self) -> None:
         """The version is public."""

@@ -189,8 +189,6 @@ class FrontDoor(_ClusterRouter):
 
     def _to_cluster(self, request: Request, name: bytes, end: int) -> Answer:
         route = self._routes.get(name) or self._new_route(name)
-        if route is None:
-            return self._chain(request, "", lambda: _no_cluster(name))
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
             match = _TARGET.fullmatch(request.target, end)
@@ -222,11 +220,10 @@ class FrontDoor(_ClusterRouter):
         request.destination = route.relay
         return self._chain(request, cluster, lambda: _authorized(request, kubelets, node, route.relay))
 
-    def _new_route(self, name: bytes) -> _Route | None:
-        """Return the route to a cluster; None: no cluster can have this name."""
+    def _new_route(self, name: bytes) -> _Route:
         _plain(name)
         if _NAME.fullmatch(name) is None:
-            return None
+            raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: the name is invalid")
         prefix = b"/clusters/" + name
         return self._keep(name, _Route(name.decode("ascii"), prefix, scope=prefix))
 
@@ -356,10 +353,6 @@ def _raw_stream(cluster: str, stream: Outcome | None) -> Outcome:
             f"the target {stream.target} does not support raw streams: send requests to /clusters/{cluster}/",
         )
     return stream
-
-
-def _no_cluster(name: bytes) -> Outcome:
-    raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: the name is invalid")
 
 
 def _no_target(cluster: str, target: str) -> Outcome:
