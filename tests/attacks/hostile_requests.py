@@ -176,6 +176,8 @@ _BODIES = (
     b'{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{}}',
     b'{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":7},"nonResourceAttributes":[]}}',
     b'{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":{"a":1}}}',
+    b'{"spec":{"nonResourceAttributes":{"verb":"\\ud800","path":"/\\udfff"}}}',
+    b'{"spec":{"user":"\\ud800","cluster":"alpha","target":"kubelet","verb":"\\ud800","path":"\\ud800"}}',
     b'{"publicKey":"x","refreshToken":1,"client":"\\u0000"}',
     b'{"apiVersion":"cluster.kubesphere.io/v1alpha1","kind":"AccessPolicy","metadata":[],"spec":null}',
     b'{"apiVersion":"cluster.kubesphere.io/v1alpha1","kind":"Cluster","metadata":{"name":"\xed\xa0\x80"}}',

@@ -1,4 +1,4 @@
-"""Base of the tests of the pages about login, rights and audit, with programs and files for their commands."""
+"""Base of the tests of the pages about login, rights and audit, with programs and files of their commands."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class AccessPagesCase(SynchronousTestCase):
         try:
             wait_for("the proxy", lambda: self.is_ready(program))
             shutil.copy(self.state / "admin.kubeconfig", self.folder)
-            shutil.copy(self.state / "serving-ca.pem", self.folder)
+            (self.folder / "tower-ca.crt").write_text(self.tower.ca)
             yield program
         finally:
             program.stop()

@@ -211,7 +211,7 @@ class PageTests(AccessPagesCase):
             "PATH": self.path,
             "HOME": str(home),
             "BROWSER": follower(),
-            "SSL_CERT_FILE": str(self.folder / "serving-ca.pem"),
+            "SSL_CERT_FILE": str(self.folder / "tower-ca.crt"),
         }
         return Guide("login.md", self.folder, environment, {**self.names, **(names or {})})
 

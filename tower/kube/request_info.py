@@ -31,6 +31,7 @@ _MOST_PAIRS = 10_000
 _LONGEST_CACHED = 256
 _CACHED = 4096
 
+_PROFILES = "/debug/pprof/"
 _LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
 
 
@@ -57,7 +58,7 @@ class RequestInfo(NamedTuple):
     def is_long_running(self) -> bool:
         """Whether the answer may legitimately take for ever, or never begin."""
         if not self.is_resource:
-            return False
+            return self.path.startswith(_PROFILES)
         return self.verb in _SPECIAL_VERBS or self.subresource in _LONG_SUBRESOURCES
 
 

@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.kube.access.rbac import Binding, RbacRole, RbacSubject, Rule, aggregated, missing_rights
+from tower.kube.access.rbac import Binding, RbacRole, RbacSubject, Rule, aggregated
 from tower.kube.request_info import RequestInfo
-
-VERBS = ("get", "list", "*")
-RESOURCES = ("pods", "pods/log", "*/log", "*", "nodes")
-RULES = st.one_of(
-    st.builds(
-        Rule,
-        st.lists(st.sampled_from(VERBS), max_size=2).map(tuple),
-        st.lists(st.sampled_from(["", "apps", "*"]), max_size=2).map(tuple),
-        st.lists(st.sampled_from(RESOURCES), max_size=2).map(tuple),
-        st.lists(st.sampled_from(["a", "b"]), max_size=2).map(tuple),
-    ),
-    st.builds(
-        Rule,
-        st.lists(st.sampled_from(VERBS), max_size=2).map(tuple),
-        urls=st.lists(st.sampled_from(["/a", "/a/*", "*", "/"]), max_size=2).map(tuple),
-    ),
-)
-REQUESTS = st.one_of(
-    st.builds(
-        RequestInfo,
-        st.sampled_from(["get", "list", "delete"]),
-        st.just("/"),
-        st.sampled_from(["", "apps"]),
-        st.just("v1"),
-        st.just(""),
-        st.sampled_from(["pods", "nodes"]),
-        st.sampled_from(["", "log"]),
-        st.sampled_from(["", "a", "c"]),
-        is_resource=st.just(True),
-    ),
-    st.builds(RequestInfo, st.sampled_from(["get", "list"]), st.sampled_from(["/", "/a", "/a/b", "/b"])),
-)
 
 
 class RuleTests(SynchronousTestCase):
@@ -58,36 +24,6 @@ class RuleTests(SynchronousTestCase):
         info = RequestInfo("get", "", "", "v1", "a", "pods", "log", "p", is_resource=True)
         for resource, expected in (("*/log", True), ("pods/log", True), ("pods", False), ("*/lo", False)):
             self.assertEqual(Rule(("get",), ("",), (resource,)).allows(info), expected, resource)
-
-    @given(RULES, REQUESTS)
-    def test_single_rules(self, rule: Rule, info: RequestInfo) -> None:
-        """The single rules of a rule allow together the same, and each is covered by it."""
-        singles = list(rule.single_rules())
-        self.assertEqual(any(each.allows(info) for each in singles), rule.allows(info))
-        self.assertTrue(all(rule.covers(each) for each in singles))
-
-    @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2), REQUESTS)
-    def test_missing_rights(self, own: list[Rule], granted: list[Rule], info: RequestInfo) -> None:
-        """A request that *granted* allows and *own* does not is allowed by a missing right."""
-        missing = missing_rights(own, granted)
-        if any(each.allows(info) for each in granted) and not any(each.allows(info) for each in own):
-            self.assertTrue(any(each.allows(info) for each in missing))
-        self.assertEqual(missing_rights(granted, granted), [])
-
-    def test_missing_texts(self) -> None:
-        """Verbs of one resource are in one rule; paths stay apart."""
-        granted = [Rule(("get", "list"), ("",), ("pods",)), Rule(("get", "post"), urls=("/a",))]
-        self.assertEqual(
-            [str(each) for each in missing_rights([], granted)],
-            [
-                '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
-                '{NonResourceURLs:["/a"], Verbs:["get"]}',
-                '{NonResourceURLs:["/a"], Verbs:["post"]}',
-            ],
-        )
-        self.assertEqual(
-            missing_rights([Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",))], granted), []
-        )
 
 
 class BindingTests(SynchronousTestCase):

@@ -19,7 +19,8 @@ from tower.clusters.policies.rbac_object import (
     RbacObject,
 )
 from tower.clusters.policies.rbac_objects import RbacObjects
-from tower.kube.access.rbac import GROUP, Rule, missing_rights
+from tower.kube.access.held_rights import HeldRights
+from tower.kube.access.rbac import GROUP, Rule
 
 AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -189,8 +190,8 @@ def _completed(found: RbacObject, wanted: RbacObject) -> Mapping[str, Any]:
         }
     if "aggregationRule" in wanted.body:
         return wanted.body if "aggregationRule" not in found.body else found.body
-    own = [Rule.of(each) for each in found.body.get("rules") or ()]
-    missing = missing_rights(own, map(Rule.of, wanted.body["rules"]))
+    own = HeldRights.of(map(Rule.of, found.body.get("rules") or ()))
+    missing = own.missing(map(Rule.of, wanted.body["rules"]))
     return {**found.body, "rules": [*found.body.get("rules", ()), *(rule.as_object() for rule in missing)]}
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from tower.escaping import quoted
 from tower.kube.access.go_texts import quoted_list
@@ -17,7 +17,8 @@ GROUP = "rbac.authorization.k8s.io"
 #: Kinds of subjects.
 USER, USER_GROUP, ACCOUNT = "User", "Group", "ServiceAccount"
 
-_ALL = "*"
+#: Stands for all verbs, groups or resources in a rule.
+ALL = "*"
 _ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
@@ -53,11 +54,11 @@ class Rule:
 
     def allows(self, info: RequestInfo) -> bool:
         """Return whether it allows a request."""
-        if not (_ALL in self.verbs or info.verb in self.verbs):
+        if not (ALL in self.verbs or info.verb in self.verbs):
             return False
         if not info.is_resource:
-            return any(_covers_url(url, info.path) for url in self.urls)
-        if not (_ALL in self.api_groups or info.group in self.api_groups):
+            return any(covers_url(url, info.path) for url in self.urls)
+        if not (ALL in self.api_groups or info.group in self.api_groups):
             return False
         if self.resource_names and info.name not in self.resource_names:
             return False
@@ -66,40 +67,10 @@ class Rule:
             resource = f"{resource}/{subresource}"
         resources = self.resources
         return (
-            _ALL in resources
+            ALL in resources
             or resource in resources
             or (bool(subresource) and f"*/{subresource}" in resources)
         )
-
-    def covers(self, single: Rule) -> bool:
-        """Return whether it allows all that *single* does, a rule that `single_rules` has returned."""
-        return (
-            (_ALL in self.verbs or set(single.verbs) <= set(self.verbs))
-            and (_ALL in self.api_groups or set(single.api_groups) <= set(self.api_groups))
-            and all(self._covers_resource(each) for each in single.resources)
-            and (not self.resource_names or bool(single.resource_names))
-            and (not self.resource_names or set(single.resource_names) <= set(self.resource_names))
-            and all(any(_covers_url(own, url) for own in self.urls) for url in single.urls)
-        )
-
-    def _covers_resource(self, resource: str) -> bool:
-        if _ALL in self.resources or resource in self.resources:
-            return True
-        _, slash, subresource = resource.partition("/")
-        return bool(slash) and f"*/{subresource}" in self.resources
-
-    def single_rules(self) -> Iterator[Rule]:
-        """Yield rules with one verb, resource, name and path each that together allow the same."""
-        for group in self.api_groups:
-            for resource in self.resources:
-                for verb in self.verbs:
-                    if not self.resource_names:
-                        yield Rule((verb,), (group,), (resource,))
-                    for name in self.resource_names:
-                        yield Rule((verb,), (group,), (resource,), (name,))
-        for url in self.urls:
-            for verb in self.verbs:
-                yield Rule((verb,), urls=(url,))
 
     def __str__(self) -> str:
         parts = (
@@ -117,7 +88,8 @@ class Rule:
 ALL_RIGHTS = (Rule(("*",), ("*",), ("*",)), Rule(("*",), urls=("*",)))
 
 
-def _covers_url(pattern: str, url: str) -> bool:
+def covers_url(pattern: str, url: str) -> bool:
+    """Return whether the path *pattern* of a rule, perhaps with a final ``*``, includes *url*."""
     return pattern == url or (pattern.endswith("*") and url.startswith(pattern.rstrip("*")))
 
 
@@ -278,16 +250,3 @@ def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return key not in labels
     return False
-
-
-def missing_rights(own: Collection[Rule], granted: Iterable[Rule]) -> list[Rule]:
-    """Return what *granted* allows and *own* does not, with one rule for all verbs of a resource."""
-    missing: dict[Rule, Rule] = {}
-    for rule in granted:
-        for single in rule.single_rules():
-            if any(each.covers(single) for each in own):
-                continue
-            key = single if single.urls else evolve(single, verbs=())
-            before = missing.get(key)
-            missing[key] = single if before is None else evolve(before, verbs=before.verbs + single.verbs)
-    return sorted(missing.values(), key=str)

@@ -43,7 +43,8 @@ class LoginPages:
     """Answers requests to the pages; those of `PREFIX` are authenticated before.
 
     :param issuers: returns the settings of all issuers.
-    :param authorities: returns the CAs of the front door's certificate, PEM.
+    :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
+        systems.
     """
 
     _requests: SessionRequests

@@ -221,7 +221,7 @@ class BodyTests(PolicyTestCase):
             event = self.last()
             self.assertEqual(event["responseObject"], {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}})
             self.assertEqual(event["requestObject"], event["responseObject"])
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
 
     def test_bounded(self) -> None:
         """A body that is too long is left out, with its size; so are all if there is no memory."""
@@ -235,19 +235,48 @@ class BodyTests(PolicyTestCase):
             event["annotations"]["cluster.kubesphere.io/request-body"], f"omitted: {len(long)} B"
         )
         self.assertEqual(event["responseObject"], {})
-        self.audit.memory.borrow(self.audit.memory.capacity)
+        budget = self.audit.memory.budget
+        budget.borrow(budget.capacity)
         self.create()
         self.kit.pipe.deliver(answer(b"{}"))
         self.assertEqual({"requestObject", "responseObject"} & set(self.last()), set())
-        self.assertEqual(self.audit.memory.lent, self.audit.memory.capacity)
+        self.assertEqual(budget.lent, budget.capacity)
+
+    def test_other_user(self) -> None:
+        """A user with many slow bodies does not keep the bodies of another user out of the log."""
+        self.level("Request")
+        body = b'{"x":"%b"}' % (b"x" * 240 * 1024)
+        for _ in range(68):
+            self.kit.connect().deliver(get(PODS, *body_fields(body), method=b"POST") + body[:-1])
+        budget = self.audit.memory.budget
+        self.assertGreater(budget.lent, budget.capacity // 2)
+        self.assertLess(budget.lent, budget.capacity * 2 // 3)
+        self.kit.jane.user = "joe"
+        self.create(body)
+        self.user.lose()
+        event = self.last()
+        self.assertEqual((event["user"]["username"], event["requestObject"]), ("joe", json.loads(body)))
+
+    def test_users_of_memory(self) -> None:
+        """Bodies count for the user that a trusted caller names, and without a user for the address."""
+        self.level("Request")
+        self.kit.jane.is_trusted_caller = True
+        caller = get(PODS, *body_fields(POD), b"Impersonate-User: joe", method=b"POST")
+        self.kit.connect().deliver(caller + POD)
+        self.kit.jane.is_trusted_caller = False
+        self.create()
+        self.kit.jane.user = "system:anonymous"
+        self.create()
+        size = len(POD)
+        self.assertEqual(self.audit.memory.loans, {"joe": size, "jane": size, "at 192.0.2.7": size})
 
     def test_aborted(self) -> None:
         """The memory is given back if the client disconnects."""
         self.level("RequestResponse")
         self.create()
-        self.assertGreater(self.audit.memory.lent, 0)
+        self.assertGreater(self.audit.memory.budget.lent, 0)
         self.user.lose()
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
         self.assertEqual(self.last()["requestObject"], json.loads(POD))
 
     def test_secrets(self) -> None:
@@ -297,7 +326,7 @@ class BodyTests(PolicyTestCase):
         self.flushLoggedErrors(RuntimeError)
         status = self.last()["responseObject"]
         self.assertEqual((status["kind"], status["code"]), ("Status", 500))
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
 
     def test_truncated(self) -> None:
         """An event that is too large loses its bodies, or is dropped and counted."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.web.access.authorization.cluster_scope import ANNOTATION, OWN, OWN_SCOPE, ClusterScope
@@ -25,6 +29,26 @@ class ClusterScopeTests(SynchronousTestCase):
             scope = ClusterScope.of({} if value is None else {ANNOTATION: value})
             found = {cluster for cluster in ("alpha", "beta-1") if scope.includes(cluster)}
             self.assertEqual(found, clusters, value)
+
+    def test_many_stars(self) -> None:
+        """A pattern of many stars is matched without backtracking."""
+        name = "a" * 31
+        for pattern, expected in (
+            ("*" * 60 + "x0", False),
+            ("*a" * 20 + "*x0", False),
+            ("*a" * 31, True),
+            ("a**a", True),
+            ("a*" * 32, False),
+        ):
+            self.assertEqual(ClusterScope.of({ANNOTATION: pattern}).includes(name), expected, pattern)
+        twice, once = (ClusterScope.of({ANNOTATION: value}) for value in ("a**b", "a*b"))
+        self.assertEqual(twice, once)
+
+    @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", min_size=1, max_size=8))
+    def test_patterns(self, pattern: str, name: str) -> None:
+        """Patterns match as those of a shell do."""
+        expected = fnmatchcase(name, pattern)
+        self.assertEqual(ClusterScope.of({ANNOTATION: pattern}).includes(name), expected)
 
     def test_own(self) -> None:
         """Only the entry for Tower's own API includes it, or the default of roles for Tower."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.kube.request_info import RequestInfo
 from tower.web.access.authentication.identity import UserInfo
 from tower.web.access.authorization import decision_cache
 from tower.web.access.authorization.attributes import Attributes, attributes_of
@@ -53,12 +56,40 @@ class DecisionCacheTests(SynchronousTestCase):
 
     def test_not_kept(self) -> None:
         """Decisions that may change at any time, later ones, and those on long paths are not kept."""
-        long = b"/" + b"x" * decision_cache.PATH_LIMIT
+        long = b"/" + b"x" * decision_cache.KEY_LIMIT
         self.assertEqual((self.decide(path=long), self.decide(path=long)), ("1", "2"))
         self.source.may_be_kept = False
         self.assertEqual((self.decide(), self.decide()), ("3", "4"))
         self.source.may_be_kept, self.source.waits = True, True
         self.assertEqual((self.decide(), self.decide()), ("5", "6"))
+
+    def test_size(self) -> None:
+        """No text that a client chooses makes the cache large: names of objects, users, groups or extras."""
+        long = "x" * 64 * 1024
+        selected = f"/api/v1/pods?fieldSelector=metadata.name={long}".encode()
+        asked = [
+            attributes_of(UserInfo("jane"), b"GET", selected, "alpha"),
+            attributes_of(UserInfo("jane"), b"GET", b"/x", long),
+            attributes_of(UserInfo("jane"), b"GET", b"/" + b"%F0%9F%9A%80" * 200, "alpha"),
+            *(
+                attributes_of(user, b"GET", b"/x", "alpha")
+                for user in (
+                    UserInfo(long),
+                    UserInfo("joe", (long,)),
+                    UserInfo("joe", uid=long),
+                    UserInfo("joe", extra=((long, ()),)),
+                    UserInfo("joe", extra=(("scopes", ("a",) * 8000 + ("b",) * 8000),)),
+                )
+            ),
+        ]
+        for field in RequestInfo._fields[:-1]:
+            changed: dict[str, Any] = {field: long}
+            info = RequestInfo("get", "/x")._replace(**changed)
+            asked.append(Attributes(UserInfo("jane"), info, "alpha"))
+        for number, attributes in enumerate(asked):
+            self.cache.authorize(attributes)
+            self.assertEqual(len(self.cache._users), 0, number)
+        self.assertEqual(self.decide(), self.decide())
 
     @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40))
     def test_bounds(self, asked: list[tuple[int, int]]) -> None:

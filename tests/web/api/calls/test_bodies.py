@@ -53,6 +53,20 @@ class BodiesTests(SynchronousTestCase):
         for raw in (b"a: &x 1\nb: *x", b"a: [", b"!!python/object:os.system {}"):
             self.assertEqual(self.refused(raw, yaml=True).code, 400)
 
+    def test_surrogates(self) -> None:
+        """Half of a surrogate pair, which no answer could contain, is rejected; pairs are characters."""
+        for raw, yaml in (
+            (rb'{"verb": "\ud800"}', False),
+            (rb'{"\uDFFF": 1}', False),
+            (rb'["\udc00\ud800"]', False),
+            (rb'verb: "\ud800"', True),
+        ):
+            error = self.refused(raw, yaml=yaml)
+            self.assertEqual((error.code, "surrogate" in error.message), (400, True), raw)
+        self.assertEqual(self.refused(b'{"verb": "\xed\xa0\x80"}').code, 400)
+        self.assertEqual(self.refused('{"verb": "\\ud800"}'.encode("utf-16-le")).code, 400)
+        self.assertEqual(parse(rb'{"a": "\ud83d\ude80", "b": "\\ud800"}'), {"a": "🚀", "b": r"\ud800"})
+
     def test_long_yaml(self) -> None:
         """The limit of YAML bodies is lower, because parsing is slow."""
         error = self.refused(b"a: " + b"x" * YAML_LIMIT, yaml=True)

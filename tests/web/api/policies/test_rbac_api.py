@@ -133,6 +133,26 @@ class RbacApiTests(ApiTestCase):
         self.assertIn('unknown field "rules[0].name"', error.message)
         self.refused(409, "POST", f"{PATH}/clusterrolebindings", binding("b", "view"))
 
+    def test_huge_role(self) -> None:
+        """A role with millions of combinations is rejected at once, unless the user has all these rights."""
+        grants = {"verbs": ["*"], "apiGroups": [GROUP], "resources": ["clusterroles", "clusterrolebindings"]}
+        here = {"tower.kubesphere.io/clusters": "@tower"}
+        self.create("clusterroles", role("granter", {**grants, "verbs": ["create"]}))
+        self.create("clusterrolebindings", binding("granter", "granter", annotations=here))
+        many = list(map(str, range(150)))
+        huge = role("huge", {"verbs": many, "apiGroups": many, "resources": many})
+        self.user = JANE
+        error = self.refused(422, "POST", f"{PATH}/clusterroles", huge)
+        self.assertIn("comparisons of verbs, API groups, resources and names", error.message)
+        self.user = ADMIN
+        self.create("clusterroles", huge)
+        self.user = JANE
+        self.refused(422, "POST", f"{PATH}/clusterrolebindings", binding("b", "huge", annotations=here))
+        self.user = ADMIN
+        self.create("clusterrolebindings", binding("all", "tower:admin", annotations=here))
+        self.user = JANE
+        self.create("clusterroles", {**huge, "metadata": {"name": "other"}})
+
     def test_escalation(self) -> None:
         """A user grants only rights that the user has, where the binding applies."""
         grants = {"verbs": ["*"], "apiGroups": [GROUP], "resources": ["clusterroles", "clusterrolebindings"]}

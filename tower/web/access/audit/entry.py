@@ -162,21 +162,28 @@ class Entry(RequestEntry):
         if not fields.body:
             return None
         media, encoding = fields.get(b"content-type"), fields.get(b"content-encoding")
-        self.request_record = BodyRecord(self._audit.memory, fields.body, media, encoding)
+        self.request_record = self._copy(fields.body, media, encoding)
         return self.request_record
 
     def record_request_body(self, fields: Fields, body: bytes) -> None:
         """Copy the whole body of a request that Tower answers itself; it has no framing."""
-        record = self.request_record = BodyRecord(
-            self._audit.memory, UNTIL_CLOSE, fields.get(b"content-type"), fields.get(b"content-encoding")
+        record = self.request_record = self._copy(
+            UNTIL_CLOSE, fields.get(b"content-type"), fields.get(b"content-encoding")
         )
         record.add(body)
 
     def record_answer(self, framing: int, media: bytes | None, encoding: bytes | None) -> BodyRecord | None:
         """Begin to copy the body of the answer."""
         if self.recorded.has_response:
-            self.answer_record = BodyRecord(self._audit.memory, framing, media, encoding)
+            self.answer_record = self._copy(framing, media, encoding)
         return self.answer_record
+
+    def _copy(self, framing: int, media: bytes | None, encoding: bytes | None) -> BodyRecord:
+        """Return a copy of a body, in the memory of the user that the limits of requests count."""
+        user = self.user if self.user != ANONYMOUS_USER else f"at {self.address}"
+        if self.acting is not None and self.acting.is_caller and self.acting.user:
+            user = self.acting.user
+        return BodyRecord(self._audit.memory, user, framing, media, encoding)
 
     def request_body(self) -> RecordedBody:
         """Return the body of the request for an event."""

@@ -24,6 +24,7 @@ OWN_ENTRY = "@tower"
 OWN = ""
 
 _NAME = re.compile(r"[a-z0-9*]([a-z0-9.*-]*[a-z0-9*])?")
+_STARS = re.compile(r"\*+")
 
 
 @attrs.frozen
@@ -36,7 +37,7 @@ class ClusterScope:
     """
 
     names: frozenset[str] = frozenset()
-    patterns: tuple[re.Pattern[str], ...] = ()
+    patterns: tuple[str, ...] = ()
     everywhere: bool = False
     has_own: bool = False
 
@@ -51,9 +52,7 @@ class ClusterScope:
             return cls(everywhere=not is_own, has_own=is_own)
         entries = {each.strip() for each in value.split(",")}
         patterns = tuple(
-            re.compile(".*".join(map(re.escape, each.split("*"))), re.DOTALL)
-            for each in sorted(entries)
-            if "*" in each and _NAME.fullmatch(each)
+            _STARS.sub("*", each) for each in sorted(entries) if "*" in each and _NAME.fullmatch(each)
         )
         names = frozenset(each for each in entries if each and "*" not in each and each != OWN_ENTRY)
         return cls(names, patterns, "*" in entries, OWN_ENTRY in entries)
@@ -63,7 +62,7 @@ class ClusterScope:
         if not cluster:
             return self.has_own
         return (
-            self.everywhere or cluster in self.names or any(each.fullmatch(cluster) for each in self.patterns)
+            self.everywhere or cluster in self.names or any(_matches(each, cluster) for each in self.patterns)
         )
 
     def covers(self, other: ClusterScope) -> bool:
@@ -77,6 +76,20 @@ class ClusterScope:
             and set(other.patterns) <= set(self.patterns)
             and all(self.includes(name) for name in other.names)
         )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Return whether *name* is of *pattern*; a regular expression with many stars would take for ever."""
+    first, *inner, last = pattern.split("*")
+    if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for part in inner:
+        found = name.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
 
 
 #: Tower's own API.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -17,8 +18,9 @@ USERS = 2048
 DECISIONS = 256
 TOTAL = 64 * 1024
 
-#: Requests with longer paths are not kept, characters.
-PATH_LIMIT = 512
+#: Larger keys of requests, and larger users, are not kept, B: clients choose these texts.
+KEY_LIMIT = 512
+USER_LIMIT = 8 * 1024
 
 _Key: TypeAlias = "tuple[RequestInfo, str]"
 
@@ -54,7 +56,8 @@ class DecisionCache:
         if (
             answer.may_be_kept
             and generation == self.generation
-            and len(attributes.request.path) <= PATH_LIMIT
+            and _size((*attributes.request[:-1], attributes.cluster)) <= KEY_LIMIT
+            and (kept is not None or _size(_texts(attributes.user)) <= USER_LIMIT)
         ):
             self._keep(attributes.user, key, answer)
         return answer
@@ -72,3 +75,14 @@ class DecisionCache:
         self._size += 1
         while len(self._users) > USERS or self._size > TOTAL:
             self._size -= len(self._users.popitem(last=False)[1])
+
+
+def _texts(user: UserInfo) -> Iterator[str]:
+    yield from (user.name, user.uid, *user.groups)
+    for name, values in user.extra:
+        yield from (name, *values)
+
+
+def _size(texts: Iterable[str]) -> int:
+    """Return the size of *texts* in memory, at most, B."""
+    return sum(len(each) if each.isascii() else 4 * len(each) for each in texts)

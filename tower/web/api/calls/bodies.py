@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import isinf
 from typing import Any
 
@@ -15,6 +16,8 @@ YAML_LIMIT = 64 * 1024
 
 #: Most objects and lists inside each other.
 DEPTH_LIMIT = 64
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class _TooDeep(YAMLError):
@@ -31,7 +34,12 @@ def parse(raw: bytes, *, yaml: bool = False) -> Any:
     try:
         if yaml:
             raw = json.dumps(load(raw, _Loader)).encode()  # noqa: S506 - a safe loader
-        value = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
+        # decoded here: json would accept surrogates in UTF-8, and other encodings
+        value = json.loads(raw.decode(), parse_constant=_no_constant, parse_float=_finite)
+        if _SURROGATE.search(raw):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as e:
+        raise StatusError(400, "the body has half of a surrogate pair: send characters in UTF-8") from e
     except (_TooDeep, RecursionError) as e:
         raise too_deep("the body") from e
     except (ValueError, TypeError, YAMLError) as e:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -10,7 +10,8 @@ from attrs import evolve, frozen
 from tower.clusters.policies.rbac_object import API_VERSION, RbacKind, RbacObject
 from tower.clusters.policies.rbac_objects import RbacObjects
 from tower.escaping import quoted
-from tower.kube.access.rbac import ALL_RIGHTS, GROUP, Rule, missing_rights
+from tower.kube.access.held_rights import COMPARISON_LIMIT, HeldRights
+from tower.kube.access.rbac import ALL_RIGHTS, GROUP, Rule
 from tower.kube.access.rbac_validation import (
     FieldProblem,
     escalation_text,
@@ -131,12 +132,14 @@ class RbacForm:
         role = role_of(new)
         uses = self._rbac.index.uses_of(role)
         places: list[tuple[str, ClusterScope | None]] = [*uses] or [(new.namespace, None)]
-        for namespace, scope in dict.fromkeys(places):
-            if role.selectors and missing_rights(
-                self._rbac.index.rules_held(user, namespace, scope)[0], ALL_RIGHTS
-            ):
+        distinct = dict.fromkeys(places)
+        for namespace, scope in distinct:
+            held, errors = self._rbac.index.rules_held(user, namespace, scope)
+            rights = HeldRights.of(held)
+            if role.selectors and rights.missing(ALL_RIGHTS):
                 raise _forbidden(new, "must have cluster-admin privileges to use the aggregationRule")
-            self._check_rights(user, new, role.rules, namespace, scope)
+            _check_size(new, rights, role.rules, len(distinct))
+            _check_rights(user, new, rights.missing(role.rules), scope, errors)
 
     def _check_binding(self, user: UserInfo, old: RbacObject | None, new: RbacObject) -> None:
         if old is not None and old.body == new.body and old.annotations == new.annotations:
@@ -151,25 +154,10 @@ class RbacForm:
             details = {"name": name, "group": GROUP, "kind": plural}
             raise StatusError(404, f"{plural}.{GROUP} {quoted(name)} not found", details=details)
         scope = self._rbac.index.scope_of(binding)
-        self._check_rights(user, new, rules, new.namespace, scope)
-
-    def _check_rights(
-        self,
-        user: UserInfo,
-        item: RbacObject,
-        granted: tuple[Rule, ...],
-        namespace: str,
-        scope: ClusterScope | None,
-    ) -> None:
-        own, errors = self._rbac.index.rules_held(user, namespace, scope)
-        missing = missing_rights(own, granted)
-        if not missing:
-            return
-        text = escalation_text(user.name, user.groups, missing, errors)
-        where = (
-            "" if scope in (None, OWN_SCOPE) else "; the rights must be held in all clusters of the binding"
-        )
-        raise _forbidden(item, f"{text}{where}")
+        held, errors = self._rbac.index.rules_held(user, new.namespace, scope)
+        rights = HeldRights.of(held)
+        _check_size(new, rights, rules)
+        _check_rights(user, new, rights.missing(rules), scope, errors)
 
     def _may(self, user: UserInfo, verb: str, resource: str, namespace: str, name: str) -> bool:
         info = RequestInfo(verb, "", GROUP, "v1", namespace, resource, "", name, is_resource=True)
@@ -207,3 +195,30 @@ def _forbidden(item: RbacObject, text: str) -> StatusError:
         f"{item.kind.plural}.{GROUP} {quoted(item.own_name)} is forbidden: {text}",
         details={"name": item.own_name, "group": GROUP, "kind": item.kind.plural},
     )
+
+
+def _check_size(item: RbacObject, rights: HeldRights, granted: Sequence[Rule], places: int = 1) -> None:
+    """Check that the rights can be compared in a short time.
+
+    :param places: number of the comparisons: namespaces and clusters in which the rights are granted.
+    """
+    needed = rights.comparisons(granted) * places
+    if needed > COMPARISON_LIMIT:
+        raise StatusError(
+            422,
+            f"{item.kind.name}.{GROUP} {quoted(item.own_name)} is invalid: checking that you have these "
+            f"rights needs {needed} comparisons of verbs, API groups, resources and names, and "
+            f"{COMPARISON_LIMIT} are the limit: "
+            "split the role into several ones, or ask a member of tower:admins",
+        )
+
+
+def _check_rights(
+    user: UserInfo, item: RbacObject, missing: list[Rule], scope: ClusterScope | None, errors: list[str]
+) -> None:
+    if missing:
+        text = escalation_text(user.name, user.groups, missing, errors)
+        where = (
+            "" if scope in (None, OWN_SCOPE) else "; the rights must be held in all clusters of the binding"
+        )
+        raise _forbidden(item, f"{text}{where}")
