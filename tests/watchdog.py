@@ -287,9 +287,17 @@ def main() -> int:
     parser.add_argument(
         "--limit", type=float, default=LIMIT, metavar="S", help="how long all may take (%(default)g s)"
     )
+    parser.add_argument(
+        "--group", metavar="GROUP", help="name of these tests, printed when they begin and end, for .ci/run"
+    )
     parser.add_argument("names", nargs="+", metavar="NAME", help="a module, a class or a test")
     options = parser.parse_args()
-    return Watchdog(options.silence, options.limit).run(options.names)
+    if options.group:
+        say(f"group {options.group} begins")
+    code = Watchdog(options.silence, options.limit).run(options.names)
+    if options.group:
+        say(f"group {options.group} ends")
+    return code
 
 
 if __name__ == "__main__":

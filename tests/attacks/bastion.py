@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tower.clusters import Clusters
 from tower.clusters.credentials import ADMINS, Credential, Credentials
 from tower.kube.access.rbac import Binding, RbacRole, RbacSubject, RoleReference, Rule
 from tower.net.budget import Budget
+from tower.nodes.kubelets import Kubelets
 from tower.store import MemoryStore
 from tower.trust.client_authorities import ClientAuthorities
 from tower.web.access.admission_cache import AdmissionGeneration
@@ -130,9 +131,10 @@ class Bastion:
     """The door, with the clusters alpha and beta; the group dev enters alpha, and ops both, to read.
 
     :param rules: whether requests also need a rule of RBAC; `index` has those of the groups dev and ops.
+    :param kubelets: those of a cluster's nodes, by its name.
     """
 
-    def __init__(self, *, rules: bool = False) -> None:
+    def __init__(self, *, rules: bool = False, kubelets: Mapping[str, Kubelets] | None = None) -> None:
         self.store = MemoryStore()
         self.policies = Policies(self.store, NOW)
         self.clock: Any = self.policies.clock
@@ -183,6 +185,7 @@ class Bastion:
             routes_to(chain, lambda _: Response(200, b"API")),
             lambda *_: None,
             self.generation,
+            kubelets=(kubelets or {}).get,
         )
         self.gateway = Gateway(
             clock, door, pool(self.members), self.sessions, budget=Budget(UNPLACED), claims=FIELDS.claims

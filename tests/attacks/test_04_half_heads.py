@@ -12,14 +12,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
-from tests.fakes.relay import api_server, passed, request
+from tests.fakes.relay import passed, relayed, request
 from tests.integration.backends import Backend
 from tests.integration.harness import PATIENT
 from tests.integration.opening import REQUEST, opening
 from tests.integration.programs import LOOPBACK, Program, script, wait_for
 from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, REFUSE, RawPeer, RawProxy, number
-from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import RequestRelay
 from tower.member.unfinished_heads import CAPACITY, HEAD_TIMEOUT, UNUSED_LIMIT, UnfinishedHeads
 from tower.net.budget import Budget
 
@@ -43,7 +41,7 @@ class HeadTests(SynchronousTestCase):
     def opened(self) -> tuple[FakePipe, FakePipe]:
         """Open a stream; return its channel and the connection to the API server."""
         channel, upstream = FakePipe(), FakePipe()
-        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite, self.unfinished).start()
+        relayed(channel, upstream, unfinished=self.unfinished)
         return channel, upstream
 
     def refused(self, channel: FakePipe, upstream: FakePipe, code: int) -> str:

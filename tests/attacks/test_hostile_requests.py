@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -11,10 +12,10 @@ import re
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.logger import Logger
 
 from tests.attacks.hostile_requests import HostileRequest, HostileRequests
@@ -41,6 +42,9 @@ PATIENCE, QUIET = 30.0, 0.25
 #: Growth of the proxy that is not a leak, B: the allocator's reserve, and bounded caches.
 MOST_MEMORY = 12 << 20
 
+#: Characters of a signature that identify it, also if a log shortens it.
+SIGNATURE = 24
+
 #: Answers that are right: an unknown coding of a body, or version of HTTP.
 ALLOWED = (501, 505)
 
@@ -52,18 +56,39 @@ _LENGTH = re.compile(rb"(?i)\r\ncontent-length: ([0-9]+)\r\n")
 _GONE = (OSError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
-@define
-class Crowd:
-    """Clients of the front door, each with one connection at a time.
+@frozen
+class Door:
+    """A port of the proxy.
 
-    :ivar statuses: of all answers; `samples`: a request and its answer, for each status that is wrong.
+    :ivar context: None: it has no TLS.
+    :ivar cluster: whose own port it is; there, paths have no prefix.
     """
 
     port: int
-    context: ssl.SSLContext
+    context: ssl.SSLContext | None = None
+    cluster: bytes = b""
+
+    def wire(self, request: HostileRequest) -> bytes:
+        """Return the bytes of a request for this port."""
+        return request.wire.replace(b" /clusters/%b/" % self.cluster, b" /", 1)
+
+
+@define
+class Crowd:
+    """Clients of the proxy, each with one connection at a time.
+
+    :ivar doors: in turn for each client.
+    :ivar tokens: that were sent.
+    :ivar statuses: of all answers; `samples`: a request and its answer, for each status that is wrong.
+    :ivar answered: number of answers by port.
+    """
+
+    doors: Sequence[Door]
     source: HostileRequests
+    tokens: set[str]
     statuses: Counter[int] = field(factory=Counter)
     samples: dict[int, tuple[bytes, bytes]] = field(factory=dict)
+    answered: Counter[int] = field(factory=Counter)
     silent: int = 0
     slowest: float = 0.0
 
@@ -73,16 +98,17 @@ class Crowd:
 
     async def _send(self, count: int) -> None:
         numbers = iter(range(count))
-        await asyncio.gather(*(self._client(numbers) for _ in range(PARALLEL)))
+        doors = itertools.islice(itertools.cycle(self.doors), PARALLEL)
+        await asyncio.gather(*(self._client(numbers, door) for door in doors))
 
-    async def _client(self, numbers: Iterator[int]) -> None:
+    async def _client(self, numbers: Iterator[int], door: Door) -> None:
         streams = None
         for _ in numbers:
             request = self.source.next()
             with contextlib.suppress(*_GONE):
                 if streams is None:
-                    streams = await asyncio.open_connection(LOOPBACK, self.port, ssl=self.context)
-                if await self._exchange(*streams, request):
+                    streams = await asyncio.open_connection(LOOPBACK, door.port, ssl=door.context)
+                if await self._exchange(*streams, request, door):
                     continue
             if streams is not None:
                 streams[1].transport.abort()
@@ -91,11 +117,11 @@ class Crowd:
             streams[1].transport.abort()
 
     async def _exchange(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: HostileRequest
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: HostileRequest, door: Door
     ) -> bool:
         """Send a request; return whether the connection may be used again."""
         began = time.monotonic()
-        writer.write(request.wire)
+        writer.write(door.wire(request))
         if not request.answers:
             return False
         got = b""
@@ -123,6 +149,7 @@ class Crowd:
             self.slowest = max(self.slowest, time.monotonic() - began)
             for status, answer in answers:
                 self.statuses[status] += 1
+                self.answered[door.port] += 1
                 if status >= 500:
                     self.samples.setdefault(status, (request.wire, answer))
         return request.answers == 1 and len(got) == end and b"\r\nConnection: close" not in got
@@ -195,7 +222,7 @@ class HostileRequestTests(harness.TowerTestCase):
         self.assertEqual(answer.status, 201, answer.body)
 
     def crowd(self, seed: int) -> Crowd:
-        """Return clients with these tokens."""
+        """Return clients of all ports, most of them of the front door, with these tokens."""
         issuer, now = self.issuer, int(time.time())
         good = (b"file-token", b"file-token", b"other-token", issuer.token().encode())
         bad = [
@@ -212,13 +239,18 @@ class HostileRequestTests(harness.TowerTestCase):
             issuer.token(pad="a" * 20_000),
         ]
         held = itertools.count()
+        tokens = {*bad, *(each.decode() for each in good)}
 
         def unknown() -> bytes:
-            return issuer.token(header={"kid": f"unknown-{next(held)}"}).encode()
+            token = issuer.token(header={"kid": f"unknown-{next(held)}"})
+            tokens.add(token)
+            return token.encode()
 
         context = ssl.create_default_context(cadata=self.client.ca)
         source = HostileRequests(seed, good, [each.encode() for each in bad], unknown)
-        return Crowd(self.tower.secure_port, context, source)
+        front = Door(self.tower.secure_port, context)
+        others = Door(self.tower.cluster_port("alpha"), context, b"alpha"), Door(self.tower.port)
+        return Crowd((front, front, front, *others), source, tokens)
 
     def test_ten_thousand(self) -> None:
         """See the module."""
@@ -256,5 +288,21 @@ class HostileRequestTests(harness.TowerTestCase):
         self.assertGreater(sum(crowd.statuses.values()), REQUESTS * 0.8)
         self.assertLess(crowd.silent, REQUESTS * 0.03)
         self.assertLess(crowd.slowest, PATIENCE)
+        for door in crowd.doors:
+            self.assertGreater(crowd.answered[door.port], REQUESTS * 0.05, door)
         wait_for("the end of all connections", lambda: proxy.descriptors() <= files + 2, 30)
         self.assertLess(proxy.memory() - memory, MOST_MEMORY)
+        self.assert_no_token(warm.tokens | crowd.tokens)
+
+    def assert_no_token(self, tokens: set[str]) -> None:
+        """Check that no log contains a token or a signature, as they were sent or decoded."""
+        audit = "".join(each.read_text() for each in self.folder.glob("audit*.log"))
+        logs = [audit, self.tower.proxy.output(), self.tower.agents[0].program.output()]
+        self.assertGreater(audit.count('"tess"'), REQUESTS * 0.05)
+        self.assertIn(" 401 ", logs[1])
+        for token in tokens:
+            coded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+            signature = token.rpartition(".")[2][:SIGNATURE]
+            for secret in filter(None, (token, signature, coded, coded[-SIGNATURE:])):
+                for log in logs:
+                    self.assertNotIn(secret, log)

@@ -177,8 +177,6 @@ class AddressTests(HoleTestCase):
             b"/targets/localhost:22/",
             b"/targets/[::1]:22/",
             b"/targets/kubernetes/",
-            b"/targets/kubelet/169.254.169.254/",
-            b"/targets/kubelet/web.example:22/pods",
         ):
             user = self.tower.user()
             answer = self.tower.ask(user, get(ALPHA + target, credential))

@@ -49,3 +49,8 @@ class KubeletPipe(FakePipe):
                 pass
             if answer := self._out.read():
                 self.deliver(answer)
+
+    def answer(self, data: bytes) -> None:
+        """Send *data* through TLS."""
+        self._tls.write(data)
+        self.deliver(self._out.read())

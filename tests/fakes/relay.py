@@ -1,8 +1,15 @@
-"""Heads of requests for the agent's relay, and the API server that they are for."""
+"""The agent's relay in memory: heads of requests, and the API server that they are for."""
 
 from __future__ import annotations
 
-from tower.kube.head_policy import Upstream
+from twisted.internet.task import Clock
+from twisted.logger import Logger
+
+from tower.kube.head_policy import HeadPolicy, Upstream
+from tower.member.apiserver_relay import RequestRelay, Rewrite
+from tower.member.unfinished_heads import UnfinishedHeads
+from tower.net.pipes import Pipe
+from tower.reactor.log_batch import Summary
 
 _API_SERVER = Upstream(b"", b"Host: 10.0.0.1:6443\r\n", b"Authorization: Bearer member-secret\r\n")
 
@@ -10,6 +17,17 @@ _API_SERVER = Upstream(b"", b"Host: 10.0.0.1:6443\r\n", b"Authorization: Bearer 
 def api_server() -> Upstream:
     """Return the same `Upstream` each time."""
     return _API_SERVER
+
+
+def relayed(
+    channel: Pipe, upstream: Pipe, rewrite: Rewrite | None = None, unfinished: UnfinishedHeads | None = None
+) -> RequestRelay:
+    """Return the relay between *channel* and *upstream*, started; by default, with a `HeadPolicy`."""
+    relay = RequestRelay(
+        channel, upstream, rewrite or HeadPolicy(api_server).rewrite, Summary(Clock(), Logger()), unfinished
+    )
+    relay.start()
+    return relay
 
 
 def request(

@@ -10,12 +10,12 @@ import h11
 
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.pipes import FakePipe
+from tests.fakes.relay import relayed
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.http import AT_ROOT, LIMIT, check_passed
 from tests.fuzz.messages import CANONICAL, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import RequestRelay
 
 #: Fields that differ from answer to answer.
 _REQUEST_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -118,7 +118,7 @@ def check_user(data: bytes, chance: random.Random) -> None:
 def _passed(pieces: list[bytes]) -> tuple[bytes, bytes, bool]:
     """Return what the agent passes on, its own answer, and whether it is done with the channel."""
     channel, upstream = FakePipe(), FakePipe()
-    RequestRelay(channel, upstream, HeadPolicy(lambda: AT_ROOT).rewrite).start()
+    relayed(channel, upstream, HeadPolicy(lambda: AT_ROOT).rewrite)
     for piece in pieces:
         if not channel.lost:
             channel.deliver(piece)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from attrs import frozen
+
+from tests.fakes.protobuf import PROTOBUF, message
 
 HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
@@ -41,12 +46,14 @@ class Case:
 
     method: str
     path: str
-    body: str = ""
+    body: str | bytes = ""
     media: str = "application/json"
+    fields: Mapping[str, str] = MappingProxyType({})
 
 
 _NS = "/api/v1/namespaces/default"
 _MAP = '{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"one"},"data":{"a":"b"}}'
+_OTHER_MAP = _MAP.replace("one", "other")
 _SECRET = '{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one"},"stringData":{"a":"b"}}'
 _POD = (
     '{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},'
@@ -57,10 +64,28 @@ _DEPLOYMENT = (
     '{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"a","image":"b"}]}}}}'
 )
 
+_AS_JOE = MappingProxyType({"Impersonate-User": "joe", "Impersonate-Group": "dev"})
+_MAP_IN_PROTOBUF = b"k8s\0" + message(
+    f1=message(f1="v1", f2="ConfigMap"),
+    f2=message(f1=message(f1="one"), f2=message(f1="a", f2="protobuf")),
+)
+
+#: Rights of jane at Tower.
+RIGHTS = (
+    {"apiGroups": [""], "resources": ["users"], "resourceNames": ["joe", "carl"], "verbs": ["impersonate"]},
+    {"apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"], "verbs": ["impersonate"]},
+)
+
 #: Fields of the last event that differ, with method and path of the request.
 DIFFERENT = {
     # kube-apiserver has an object that it could decode; Tower any JSON that was sent
     ("POST", f"{_NS}/configmaps", "requestObject"),
+    # kube-apiserver has the defaults of the type
+    ("POST", f"{_NS}/secrets?dryRun=All", "requestObject"),
+    ("POST", f"{_NS}/pods?dryRun=All", "requestObject"),
+    ("POST", "/apis/apps/v1/namespaces/default/deployments?dryRun=All", "requestObject"),
+    # Tower records only JSON; an annotation has the reason
+    ("PUT", f"{_NS}/configmaps/one", "requestObject"),
     # the name is in the body, which Tower does not read at level Metadata
     ("POST", "/api/v1/namespaces/kube-system/configmaps?dryRun=All", "objectRef"),
     # the answer to a HEAD has no body, so Tower does not see it
@@ -88,6 +113,10 @@ CASES = (
     Case("PATCH", f"{_NS}/configmaps/one?fieldManager=x&force=true", _MAP, "application/apply-patch+yaml"),
     Case("PATCH", f"{_NS}/configmaps/missing", "{}", "application/merge-patch+json"),
     Case("POST", f"{_NS}/configmaps", '{"kind":"Secret"}'),
+    Case("PUT", f"{_NS}/configmaps/one", _MAP_IN_PROTOBUF, PROTOBUF),
+    Case("GET", f"{_NS}/pods", fields=_AS_JOE),
+    Case("POST", f"{_NS}/configmaps?dryRun=All", _OTHER_MAP, fields=_AS_JOE),
+    Case("GET", f"{_NS}/pods", fields={"Impersonate-User": "carl"}),
     Case("DELETE", f"{_NS}/configmaps/one"),
     Case("DELETE", f"{_NS}/configmaps?labelSelector=a%3Db"),
     Case("POST", "/api/v1/namespaces/kube-system/configmaps?dryRun=All", _MAP),

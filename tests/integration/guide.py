@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from tests.integration.programs import ShellProgram, run
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 PATIENCE = 200.0  # s for the commands below one heading
+
+# A command that must fail.  ``sh -e`` ignores its result, unless it is the last one.
+_NEGATED = re.compile(r"^! ((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 class Guide:
@@ -21,6 +25,7 @@ class Guide:
     :param names: replacements in the commands; longer names are replaced first.
     :ivar blocks: the commands below each heading that has some.
     :ivar fenced: the fenced blocks below each heading that has some.
+    :ivar errors: what the last block wrote to standard error.
     """
 
     def __init__(
@@ -31,6 +36,7 @@ class Guide:
         self._names = sorted(names.items(), key=lambda item: -len(item[0]))
         self.blocks: dict[str, list[str]] = {}
         self.fenced: dict[str, list[str]] = {}
+        self.errors = ""
         heading, inside, fenced = "", False, False
         for line in (DOCS / page).read_text().splitlines():
             if line.startswith("```"):
@@ -63,13 +69,14 @@ class Guide:
     def run(self, heading: str, number: int = 0) -> str:
         """Run a block; return what it writes to standard output.
 
-        :raise AssertionError: it fails; the text includes its output.
+        :raise AssertionError: it fails, or a command with ``!`` does not; the text includes its output.
         """
-        text = self.command(heading, number)
+        text = _NEGATED.sub(r"if \1; then exit 1; fi", self.command(heading, number))
         argv = ["sh", "-e", "-c", self._prelude_here() + text]
         done = run(argv, timeout=PATIENCE, environment=self._environment, folder=self._folder)
+        self.errors = done.stderr.decode(errors="replace")
         if done.returncode:
-            raise AssertionError(f"{heading}: {text}: {done.stderr.decode(errors='replace')}")
+            raise AssertionError(f"{heading}: {text}: {self.errors}")
         return done.stdout.decode()
 
     def program(self, name: str, heading: str, number: int = 0) -> ShellProgram:

@@ -135,6 +135,12 @@ class Tower:
         (path,) = self.state.glob("admin*.kubeconfig")
         return Person(path)
 
+    @property
+    def ca(self) -> str:
+        """Tower's own CA, PEM, without its key."""
+        content = (self.state / "serving-ca.pem").read_text()
+        return content[content.index("-----BEGIN CERTIFICATE") :]
+
     def status(self, cluster: str) -> dict[str, Any]:
         """Return the object of a cluster."""
         path = f"/apis/cluster.kubesphere.io/v1alpha1/clusters/{cluster}"

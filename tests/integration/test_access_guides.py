@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import shutil
-import ssl
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 
 import yaml
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.integration import dex, harness
-from tests.integration.guide import DOCS, Guide, path_with
-from tests.integration.member import Member, kubectls, member
+from tests.integration import dex
+from tests.integration.access_pages import AccessPagesCase
+from tests.integration.guide import DOCS, Guide
+from tests.integration.member import kubectls
 from tests.integration.person_login import follower
-from tests.integration.ports import free_port
-from tests.integration.programs import LOOPBACK, Program, clean_environment, run, wait_for
-from tests.integration.review_webhook import ReviewWebhook
-from tests.integration.token_issuer import TokenIssuer
-from tests.integration.token_users import allow
-from tower.options.variables import OPTIONS
+from tests.integration.programs import clean_environment, run, wait_for
+from tests.integration.token_users import allow, anybody
+from tower.cli.systemd.install import install
+from tower.cli.systemd.machine import ServiceHost
+from tower.cli.systemd.service_files import ServiceFiles
 
 PAGES = (
     "agent-policy.md",
@@ -37,16 +32,9 @@ PAGES = (
     "hardening.md",
     "login.md",
 )
-#: Blocks that are not run, by page, heading and number, with the reason.
-NOT_RUN = {
-    ("authentication.md", "Service accounts", 0): "copies a file from another machine by SSH",
-}
+#: Commands in texts that are not advice: a problem of kubectl.
+OUTSIDE = {"kubectl get --raw"}
 PLACEHOLDER = "      -----BEGIN CERTIFICATE-----\n      …\n      -----END CERTIFICATE-----\n"
-DEPLOYMENT = """\
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: shop}
-"""
 
 
 def quoted_ca(url: str, path: Path) -> str:
@@ -54,123 +42,24 @@ def quoted_ca(url: str, path: Path) -> str:
     return f"{url}, certificateAuthority: {json.dumps(path.read_text())}"
 
 
-class OptionTests(SynchronousTestCase):
-    """The page about kube-apiserver's options."""
+class TextTests(SynchronousTestCase):
+    """The pages' texts."""
 
-    def test_all(self) -> None:
-        """It has all options that both programs have, and no others."""
-        program = Path(f"/proc/{member().info['pids']['kube-apiserver']}/exe").resolve()
-        help_text = run([str(program), "--help"], timeout=60).stdout.decode()
-        upstream = set(re.findall(r"^ +--([a-z0-9-]+)", help_text, re.MULTILINE))
-        table = re.findall(r"^\| (.*?) \|", (DOCS / "kube-apiserver-options.md").read_text(), re.MULTILINE)
-        listed = {name for cell in table for name in re.findall(r"`--([a-z0-9-]+)`", cell)}
-        self.assertGreater(len(listed), 60)
-        self.assertEqual(listed, OPTIONS & upstream)
+    def test_no_command_is_outside_of_blocks(self) -> None:
+        """Commands with options are in blocks, which are run; text only repeats them."""
+        blocks = [each for page in PAGES for each in Guide(page, Path(), {}, {}).blocks.values()]
+        commands = "".join(text for each in blocks for text in each)
+        for page in ("audit-log.md", "authentication.md", "authorization.md", "hardening.md"):
+            text = re.sub(r"(?ms)^```.*?^```|^ {4}.*?$", "", (DOCS / page).read_text())
+            inline = {
+                " ".join(each.split())
+                for each in re.findall(r"`((?:tower|kubectl|jq|curl)[ \n][^`]* -[^`]*)`", text)
+            }
+            self.assertEqual({each for each in inline if each not in commands} - OUTSIDE, set(), page)
 
 
-class PageTests(SynchronousTestCase):
-    """The commands: one state directory, one cluster, and several proxies one after another."""
-
-    timeout = 450
-
-    def setUp(self) -> None:
-        """Start the cluster, Dex, an issuer for pipelines, and a webhook; make the files of the pages."""
-        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
-        self.addCleanup(shutil.rmtree, self.folder, True)
-        self.ran: set[tuple[str, str, int]] = set()
-        self.member: Member = member()
-        self.dex = dex.Dex(self.folder)
-        self.addCleanup(self.dex.stop)
-        self.dex.start()
-        self.issuer = TokenIssuer(self.folder, "ci")
-        self.addCleanup(self.issuer.close)
-        self.hook = ReviewWebhook(self.folder, lambda events: events)
-        self.addCleanup(self.hook.stop)
-        self.tower = harness.Tower(self.folder)
-        self.addCleanup(self.tower.stop)
-        self.state, self.metrics = self.tower.state, free_port()
-        self.state.mkdir(0o700)
-        self.url = f"https://{LOOPBACK}:{self.tower.secure_port}"
-        self.names = {
-            "https://tower.example.org:8443": self.url,
-            "https://tower.example.org": self.url,
-            "tower.example.org:8443": self.url.removeprefix("https://"),
-            "tower.example.org": LOOPBACK,
-            "https://dex.example.org": self.dex.url,
-            "9090": str(self.metrics),
-        }
-        installed = Path(sys.executable).parent
-        self.path = path_with(
-            self.folder / "bin", kubectls()[-1], installed / "tower", installed / "tower-proxy"
-        )
-        self.operator = {
-            "PATH": self.path,
-            "TOWER_STATE_DIR": str(self.state),
-            "TOWER_HOST": LOOPBACK,
-            "TOWER_PORT": str(self.tower.port),
-            "TOWER_SECURE_PORT": str(self.tower.secure_port),
-            "TOWER_CLUSTER_PORTS": f"{self.tower.cluster_ports[0]}-{self.tower.cluster_ports[-1]}",
-        }
-        self.prepare_files()
-
-    def prepare_files(self) -> None:
-        """Make the files that the pages' commands name."""
-        pki = self.member.place / "pki"
-        for source, name in (
-            (self.dex.ca, "dex-ca.pem"),
-            (pki / "service-accounts.crt", "alpha-accounts.pub"),
-            (self.member.admin, "rules.kubeconfig"),
-            (self.hook.kubeconfig, "audit-webhook.kubeconfig"),
-        ):
-            shutil.copy(source, self.folder / name)
-        (self.folder / "audit-policy.yaml").write_text(self.guide("audit-log.md").fenced["Policy"][0])
-        (self.folder / "policies.jsonl").write_text(self.guide("authorization-modes.md").fenced["ABAC"][0])
-        (self.folder / "deployment.yaml").write_text(DEPLOYMENT)
-        (self.folder / "token").write_text(
-            self.issuer.token(sub="repo:acme/shop:ref:refs/heads/main", repository="acme/shop")
-        )
-
-    def guide(self, page: str, names: Mapping[str, str] | None = None, **environment: str) -> Guide:
-        """Return a page for an operator."""
-        environment = {**self.operator, **environment}
-        return Guide(page, self.folder, environment, {**self.names, **(names or {})})
-
-    def run_block(self, page: str, guide: Guide, heading: str, number: int = 0) -> str:
-        """Run a block; return its output."""
-        self.ran.add((page, heading, number))
-        return guide.run(heading, number)
-
-    @contextmanager
-    def proxy(
-        self, page: str, heading: str, number: int = 0, folder: Path | None = None
-    ) -> Iterator[Program]:
-        """Run the proxy of a block while the caller uses it."""
-        self.ran.add((page, heading, number))
-        guide = Guide(page, folder or self.folder, self.operator, self.names)
-        self.assertTrue(guide.command(heading, number).startswith("tower-proxy "))
-        program = guide.program(f"proxy-{heading}-{number}".replace(" ", "-"), heading, number)
-        program.start()
-        try:
-            wait_for("the proxy", lambda: self.is_ready(program))
-            shutil.copy(self.state / "admin.kubeconfig", self.folder)
-            shutil.copy(self.state / "serving-ca.pem", self.folder)
-            yield program
-        finally:
-            program.stop()
-
-    def is_ready(self, program: Program) -> bool:
-        """Return whether the proxy answers."""
-        if not program.running():
-            raise AssertionError(f"the proxy ended: {program.tail()}")
-        context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(LOOPBACK, self.tower.secure_port, context=context, timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+class PageTests(AccessPagesCase):
+    """The commands."""
 
     def test_every_command_is_run(self) -> None:
         """All commands of the pages work, or are in the list of those that no test can run."""
@@ -184,10 +73,13 @@ class PageTests(SynchronousTestCase):
             for heading, found in Guide(page, Path(), {}, {}).blocks.items()
             for number in range(len(found))
         }
-        self.assertEqual(blocks - self.ran, set(NOT_RUN))
+        self.assertEqual(blocks - self.ran, set())
 
     def short_starts(self) -> None:
         """Proxies with the options of examples start."""
+        key = self.member.place / "pki/service-accounts.crt"
+        self.program("scp", f"test $1 = alpha:/etc/kubernetes/pki/sa.pub && cp '{key}' $2")
+        self.run_block("authentication.md", self.guide("authentication.md"), "Service accounts")
         file = self.folder / "authentication.yaml"
         text = self.guide("authentication.md").fenced["Several issuers"][0]
         self.assertIn(PLACEHOLDER, text)
@@ -240,6 +132,7 @@ class PageTests(SynchronousTestCase):
             self.tower.add("alpha", self.member.agent)
             self.authorization()
             self.login()
+        self.anonymous()
 
     def authorization(self) -> None:
         """The page about policies and roles."""
@@ -254,7 +147,60 @@ class PageTests(SynchronousTestCase):
             ("Roles for Tower itself", 1, "created"),
             ("Acting as another user", 0, "clusterrolebinding.rbac.authorization.k8s.io/support"),
         ):
-            self.assertIn(text, self.run_block(page, guide, heading, number))
+            out = self.run_block(page, guide, heading, number)
+            self.assertIn(text, out)
+            if heading == "Dry run":
+                self.assertIn(guide.fenced[heading][0], guide.errors)
+                self.assertIn(
+                    "Warning: would change: group developers in cluster alpha: no-exec access -> no entry",
+                    guide.errors,
+                )
+            elif heading == "Explanations":
+                self.assertEqual(out.count("jane enters cluster alpha by access policy developers\n"), 2)
+                self.assertIn("tower: jane must not create pods/exec in cluster alpha: access policy", out)
+        self.facts(guide.fenced["Names in the cluster"][0])
+
+    def facts(self, rules: str) -> None:
+        """The rules let an agent forward UIDs."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": "system:serviceaccount:tower-system:tower-agent",
+                "resourceAttributes": {
+                    "verb": "impersonate",
+                    "group": "authentication.k8s.io",
+                    "resource": "uids",
+                },
+            },
+        }
+
+        def is_allowed() -> bool:
+            answer = self.member.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review).encode())
+            return bool(json.loads(answer)["status"]["allowed"])
+
+        self.assertFalse(is_allowed())
+        self.member.kubectl("apply", "-f", "-", stdin=rules.encode())
+        self.addCleanup(self.member.kubectl, "delete", "-f", "-", stdin=rules.encode())
+        wait_for("the right", is_allowed, 20)
+
+    def anonymous(self) -> None:
+        """The files about anonymous users: they enter by a policy, for one path."""
+        folder = self.folder / "anonymous"
+        folder.mkdir()
+        file, policy = self.guide("authentication.md").fenced["Anonymous users"]
+        (folder / "authentication.yaml").write_text(file)
+        with self.proxy("authentication.md", "Several issuers", folder=folder):
+            self.tower.agents[0].wait_until_ready()
+            client = anybody(self.tower)
+            path = "/clusters/alpha/version"
+            self.assertEqual(client.get(path).status, 403)
+            admin = ["--kubeconfig", str(self.folder / "admin.kubeconfig")]
+            done = run([str(kubectls()[-1]), *admin, "apply", "-f", "-"], stdin=policy.encode(), timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            wait_for("the agent", lambda: client.get(path).status != 503)
+            self.assertIn(b"gitVersion", client.get(path).body)
+            self.assertEqual(client.get("/clusters/alpha/api").status, 401)
 
     def user(self, name: str, names: Mapping[str, str] | None = None) -> Guide:
         """Return the page about login for a user at a machine of the user's own."""
@@ -265,7 +211,7 @@ class PageTests(SynchronousTestCase):
             "PATH": self.path,
             "HOME": str(home),
             "BROWSER": follower(),
-            "SSL_CERT_FILE": str(self.folder / "serving-ca.pem"),
+            "SSL_CERT_FILE": str(self.folder / "tower-ca.crt"),
         }
         return Guide("login.md", self.folder, environment, {**self.names, **(names or {})})
 
@@ -308,31 +254,69 @@ class PageTests(SynchronousTestCase):
         issuers["jwt"] = [each for each in issuers["jwt"] if each["issuer"]["url"] in running]
         (self.state / "authentication.yaml").write_text(yaml.safe_dump(issuers))
         shutil.copy(self.member.admin, self.state / "alpha.kubeconfig")
-        guide = Guide(page, self.state, self.operator, self.names)
+        text = self.guide("authorization.md").command("Names in the cluster")
+        policy = text.partition("\n")[2].partition("EOF\n")[0]
+        (self.state / "policy.yaml").write_text(policy.replace("name: operators", "name: vendors"))
+        self.rate_service()
         with self.proxy(page, "The proxy", folder=self.state) as program:
             wait_for("the keys", lambda: program.output().count("its keys are in use") == 2, 30)
             self.tower.agents[0].wait_until_ready()
             jane = self.tower.person("alpha", "jane", "--group", "nobody")
             self.assertEqual(jane.get("/api/v1/secrets").status, 403)
+            joe, session = self.tower.person("alpha", "joe"), self.user("night")
+            Guide.run(session, "Users")
+            listed = self.tower.tower("credential", "list")
+            (credential,) = re.findall(r"(c-\w+) .* joe .*", listed)
+            names = {"c-0bd2cf3994b68279": credential, "jane@example.org": dex.USER}
+            guide = Guide(page, self.state, self.operator, {**self.names, **names})
             for heading, number in (
                 ("The proxy", 1),
                 ("TLS and ports", 0),
                 ("Users", 0),
                 ("Users", 1),
+                ("Users", 2),
                 ("Access to clusters", 0),
                 ("Roles for Tower itself", 0),
                 ("Keys, certificates and backups", 0),
+                ("The machine", 0),
                 ("Agents and member clusters", 0),
+                ("Agents and member clusters", 1),
                 ("Upgrades and monitoring", 0),
             ):
                 out = self.run_block(page, guide, heading, number)
-                if (heading, number) != ("Users", 1):  # the output of block 0 is shown
+                if number == (heading == "The proxy"):  # the block whose output is shown
                     for line in "".join(guide.fenced.get(heading, ())).splitlines():
                         self.assertIn(line, out)
+                if (heading, number) == ("Access to clusters", 0):
+                    self.assertIn("/vendors created (server dry run)", out)
+            self.assertEqual(joe.get("/api").status, 401)
+            self.assertIn("no login sessions", self.tower.tower("session", "list"))
+            self.assertIn("resourceNames:\n  - dev\n  - ops\n", (self.state / "agent.yaml").read_text())
             log = self.state / "audit.log"
             wait_for("the event", lambda: '"code":403' in log.read_text())
             self.assertIn('["jane","/clusters/alpha/api/v1/secrets"]', self.run_block(page, guide, "Audit"))
             shutil.copy(log, self.folder)
             out = self.run_block("audit-log.md", self.guide("audit-log.md"), "Events", 1)
             self.assertIn("list\t/clusters/alpha/api/v1/secrets\t403", out)
+            (credential,) = set(
+                re.findall(r'"jane".*"cluster.kubesphere.io/credential":"(c-\w+)"', log.read_text())
+            )
+            names = {"c-0bd2cf3994b68279": credential}
+            self.run_block("audit-log.md", self.guide("audit-log.md", names), "Events", 2)
+            self.assertEqual(jane.get("/api").status, 401)
         self.assertTrue(self.hook.reviews, "the webhook got no events")
+
+    def rate_service(self) -> None:
+        """Let systemd-analyze rate the installed unit; systemd itself need not run."""
+        root = self.folder / "root"
+        executable = root / "opt/bin/tower-proxy"
+        executable.parent.mkdir(parents=True)
+        executable.touch(0o755)
+        install(ServiceFiles("proxy", executable), ServiceHost(root))
+        analyze, unit = shutil.which("systemd-analyze"), root / "etc/systemd/system/tower-proxy.service"
+        if analyze is None:
+            raise SkipTest("systemd-analyze is missing: install systemd")
+        self.program(
+            "systemd-analyze",
+            f'test "$*" = "security tower-proxy" && exec {analyze} --no-pager security --offline=true {unit}',
+        )

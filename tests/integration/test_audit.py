@@ -22,6 +22,7 @@ GROUP = "cluster.kubesphere.io"
 CLUSTERS = f"/apis/{GROUP}/v1alpha1/clusters"
 DIGESTS = {f"{GROUP}/old-digest", f"{GROUP}/new-digest"}
 UNABLE = "Unable to write audit log"
+MANY = 500_000  # B, of a stream
 TINY = 128 * 1024  # B, of a disk that is soon full
 COUNTERS = re.compile(r"^apiserver_audit_(event|error)_total(?:\{plugin=\"log\"\})? (\S+)$", re.MULTILINE)
 
@@ -61,11 +62,12 @@ class KubectlTests(AuditTestCase):
         tower.proxy = tower.proxy_program(f"--audit-log-path={self.place}")
         return tower
 
-    def kubectl(self, person: Path, *arguments: str) -> str:
+    def kubectl(self, person: Path, *arguments: str, stdin: bytes = b"") -> str:
         """Run the newest kubectl."""
         done = run(
             [str(kubectls()[-1]), f"--kubeconfig={person}", *arguments],
             environment={"KUBECACHEDIR": str(self.folder / "cache")},
+            stdin=stdin,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.decode()
@@ -97,6 +99,24 @@ class KubectlTests(AuditTestCase):
         (request,) = execs
         self.assertEqual(request["ResponseStarted"]["responseStatus"]["code"], 101)
         self.assertIn("command=it+works", request["RequestReceived"]["requestURI"])
+
+    def test_exec_sizes(self) -> None:
+        """The end of an exec has the number of bytes in each direction, also those of large streams."""
+        jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
+        shell = ("exec", "-i", "shell", "-c", "main", "--")
+        counted = self.kubectl(jane, *shell, "wc", "-c", stdin=bytes(MANY))
+        self.assertEqual(counted.strip(), str(MANY))
+        self.assertEqual(len(self.kubectl(jane, *shell, "head", "-c", str(MANY), "/dev/zero")), MANY)
+        self.tower.stop()
+        ends = [request["ResponseComplete"] for request in self.requests()]
+        up, down = (
+            [int(end["annotations"][f"{GROUP}/bytes-{way}"]) for way in ("received", "sent")]
+            for end in ends
+            if end.get("objectRef", {}).get("subresource") == "exec"
+        )
+        for many, few in (up, reversed(down)):
+            self.assertTrue(MANY < many < 1.1 * MANY, (up, down))
+            self.assertTrue(100 < few < 0.1 * MANY, (up, down))
 
     def test_stop(self) -> None:
         """A stop logs the end of each request that it cuts, on the cluster's own port and the front door."""

@@ -63,6 +63,8 @@ class BadOptionsTests(SynchronousTestCase):
 
     def problem(self, row: Row[Start], theirs: str, ours: Sequence[str]) -> str:
         """Return why the errors are other ones than those of the row."""
+        if row.other is None and not ours and not theirs:
+            return ""
         if row.other is None:
             return difference(theirs, ours) if ours and theirs else f"{theirs or STARTS} and {ours or STARTS}"
         if theirs and ours and not difference(theirs, ours):

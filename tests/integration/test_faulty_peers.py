@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,7 @@ from tower.web.access.authentication.login.token_endpoint import ProviderRefused
 from tower.web.access.authentication.oidc import provider as oidc_provider
 from tower.web.access.authentication.oidc.issuer import ClaimSource, IssuerSettings
 from tower.web.access.authentication.oidc.provider import OIDCProvider, ProviderDocuments
-from tower.web.access.authentication.presented import Presented
+from tower.web.access.authentication.presented import Presented, Stale
 from tower.web.access.authentication.token_reviewer import Reviewing, TokenReviewer
 from tower.web.access.authorization.attributes import attributes_of
 from tower.web.access.authorization.webhook import CacheTimes, WebhookAuthorizer
@@ -45,6 +45,19 @@ TIMEOUT, BOUND = 1.0, 10.0
 
 #: Faults that the audit webhook's client does not see: it reads only the status.
 STORED = frozenset(each for each in ANSWERS if "JSON" in each or "object" in each)
+
+#: The only fault that is an answer about a token, as in kube-apiserver: it is not authenticated.
+REFUSAL = "sends an empty object"
+
+#: Faults that the client of the revocation endpoint does not see: any answer is sufficient.
+REVOKED = STORED | {"redirects", "fails", "is overloaded", "does not know Tower"}
+
+#: The provider's answers for a session.
+ENDPOINTS: dict[str, Any] = {
+    "/token": {"access_token": "a", "id_token": "eyJ"},
+    "/userinfo": {"sub": "jane"},
+    "/revocation": {},
+}
 
 #: Returns whether a client got what it wanted from the peer.
 Client: TypeAlias = "Callable[[], Coroutine[Any, Any, bool]]"
@@ -74,14 +87,19 @@ class FaultyPeerTests(TestCase):
         self.addCleanup(self.peer.close)
         self.addCleanup(self.unconnected)
         self.numbers = count()
+        self.later = 0.0
+        self.live: Identity | None = None
         self.clients: dict[str, Client] = {
             "token webhook": partial(self.review, self.reviewer()),
+            "live connection": partial(self.confirm, self.reviewer()),
             "host cluster": partial(self.review, self.reviewer(path=PATH)),
             "authorization webhook": partial(self.authorize, self.authorizer()),
             "audit webhook": partial(self.store, self.client()),
             "provider": partial(self.get_keys, ""),
             "provider's keys": partial(self.get_keys, f"{self.peer.url}/keys"),
-            "token endpoint": self.refresh,
+            "token endpoint": partial(self.request, self.refresh),
+            "userinfo endpoint": partial(self.request, self.subject),
+            "revocation endpoint": partial(self.request, self.revoke),
         }
 
     @staticmethod
@@ -103,9 +121,11 @@ class FaultyPeerTests(TestCase):
             public = jwt.algorithms.RSAAlgorithm.to_jwk(rsa_key().public_key(), as_dict=True)
             return {"keys": [{**public, "kid": "first", "use": "sig"}]}
         if path.startswith("/.well-known"):
-            return {"issuer": url, "jwks_uri": f"{url}/keys", "token_endpoint": f"{url}/token"}
-        if path.startswith("/token"):
-            return {"access_token": "a", "id_token": "eyJ"}
+            names = ("token", "userinfo", "revocation")
+            endpoints = {f"{name}_endpoint": f"{url}/{name}" for name in names}
+            return {"issuer": url, "jwks_uri": f"{url}/keys", **endpoints}
+        if path in ENDPOINTS:
+            return ENDPOINTS[path]
         review = json.loads(body)
         if review["kind"] == "TokenReview":
             return {**review, "status": {"authenticated": True, "user": {"username": "jane"}}}
@@ -123,7 +143,7 @@ class FaultyPeerTests(TestCase):
     def reviewer(self, path: str = "") -> TokenReviewer:
         """Return an authenticator."""
         reviewing = Reviewing("webhook", "the peer", "v1", timeout=BOUND / 2)
-        return TokenReviewer(self.client(path), reviewing, reactor, time.time)
+        return TokenReviewer(self.client(path), reviewing, reactor, lambda: time.time() + self.later)
 
     def authorizer(self) -> WebhookAuthorizer:
         """Return an authorizer."""
@@ -131,13 +151,34 @@ class FaultyPeerTests(TestCase):
 
     async def review(self, reviewer: TokenReviewer) -> bool:
         """Return whether a new token has a user."""
-        try:
-            found = reviewer.authenticate(Presented(None, b"token-%d" % next(self.numbers)))
-            user = await found if isinstance(found, Deferred) else found
-        except Unauthorized:
-            user = None
+        user = await self.identity(reviewer, b"token-%d" % next(self.numbers))
         self.assertEqual((reviewer.in_flight, reviewer.blocked), (0, 0))
-        return isinstance(user, Identity) and user.user == "jane"
+        return user is not None and user.user == "jane"
+
+    async def confirm(self, reviewer: TokenReviewer) -> bool:
+        """Return whether the user of a live connection is confirmed again; only a refusal ends it."""
+        self.later += 2 * Reviewing("", "").ttl  # also ends the memory of a refusal
+        if self.live is None:
+            self.live = await self.identity(reviewer, b"live")
+        if self.live is None or (lease := self.live.lease) is None:
+            return False
+        self.later += 2 * Reviewing("", "").ttl
+        self.assertRaises(Stale, reviewer.check, self.live)
+        while reviewer.in_flight:
+            await deferLater(reactor, 0.01)
+        self.assertEqual((self.live.user, bool(lease.refusal)), ("jane", self.peer.fault == REFUSAL))
+        if lease.refusal:
+            self.live = None
+        return lease.counts(time.time() + self.later)
+
+    @staticmethod
+    async def identity(reviewer: TokenReviewer, token: bytes) -> Identity | None:
+        """Return the user of a token; None: it is rejected."""
+        try:
+            found = reviewer.authenticate(Presented(None, token))
+            return await found if isinstance(found, Deferred) else found
+        except Unauthorized:
+            return None
 
     async def authorize(self, authorizer: WebhookAuthorizer) -> bool:
         """Return whether a new request is allowed."""
@@ -170,16 +211,31 @@ class FaultyPeerTests(TestCase):
         )
         return OIDCProvider(issuer, reactor, ProviderDocuments(reactor)(issuer), lambda: None)
 
-    async def refresh(self) -> bool:
-        """Return whether a user is confirmed; no fault is a refusal, which would end the session."""
+    async def request(self, send: Callable[[TokenEndpoint, OIDCProvider], Awaitable[bool]]) -> bool:
+        """Return whether a provider answers a request for a session."""
         provider = self.provider()
         provider.document = self.truth("GET", "/.well-known", b"")
         try:
-            await TokenEndpoint(reactor).refresh(provider, "tower", "refresh")
-        except ProviderRefused:
+            return await send(TokenEndpoint(reactor), provider)
+        except ProviderRefused:  # it would end the session
             raise
         except TowerError:
             return False
+
+    @staticmethod
+    async def refresh(endpoint: TokenEndpoint, provider: OIDCProvider) -> bool:
+        """Return whether there are new tokens."""
+        return bool((await endpoint.refresh(provider, "tower", "refresh")).id_token)
+
+    @staticmethod
+    async def subject(endpoint: TokenEndpoint, provider: OIDCProvider) -> bool:
+        """Return whether the user is the right one."""
+        return await endpoint.subject(provider, "a") == "jane"
+
+    @staticmethod
+    async def revoke(endpoint: TokenEndpoint, provider: OIDCProvider) -> bool:
+        """Revoke a refresh token."""
+        await endpoint.revoke(provider, "tower", "refresh")
         return True
 
     # Tests
@@ -200,7 +256,7 @@ class FaultyPeerTests(TestCase):
         raise AssertionError(f"{when}: {found}")
 
     def test_faults(self) -> Deferred[None]:
-        """No fault gives a right to a user, or takes longer than a bound; afterwards all clients succeed."""
+        """No fault gives or takes a right, or takes longer than a bound; afterwards all clients succeed."""
         return Deferred.fromCoroutine(self.faults())
 
     async def faults(self) -> None:
@@ -209,7 +265,8 @@ class FaultyPeerTests(TestCase):
         await self.ask_all("at first")
         for fault in (*HANDSHAKES, *ANSWERS):
             self.peer.use(fault)
-            self.assertEqual(await self.ask(), {**nothing, "audit webhook": fault in STORED}, fault)
+            unseen = {"audit webhook": fault in STORED, "revocation endpoint": fault in REVOKED}
+            self.assertEqual(await self.ask(), {**nothing, **unseen}, fault)
             self.peer.use("")
             await self.ask_all(f"after: {fault}")
         self.assertTrue(self.peer.redirected)

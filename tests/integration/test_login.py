@@ -175,8 +175,16 @@ class LoginTests(SynchronousTestCase):
         (line,) = (line for line in done.stdout.decode().splitlines() if line.startswith("FAIL"))
         self.assertRegex(line, "FAIL +identity provider: .*refused -> start the provider, or correct its URL")
 
-    def test_matrix(self) -> None:
-        """All operations of kubectl work with a login's context, also as other users by impersonation."""
+    def test_matrix_newest(self) -> None:
+        """All operations of the newest kubectl work with a login's context, also as other users."""
+        self.matrix(kubectls()[-1])
+
+    def test_matrix_oldest(self) -> None:
+        """All operations of the oldest kubectl work with a login's context, also as other users."""
+        self.matrix(kubectls()[0])
+
+    def matrix(self, kubectl: Path) -> None:
+        """Run them, also by impersonation."""
         cluster = member()
         self.tower.add("alpha", cluster.agent)
         bind = ("create", "clusterrolebinding", "authors", "--clusterrole=cluster-admin", "--group=authors")
@@ -188,9 +196,7 @@ class LoginTests(SynchronousTestCase):
         jane = self.person(follower())
         jane.tower("login", self.url, "--certificate-authority", str(self.tower.state / "serving-ca.pem"))
         since = cluster.audit_size()
-        matrix = Matrix(
-            self.folder, cluster, kubectls()[-1], jane.kubeconfig, environment=jane.plugin_environment
-        )
+        matrix = Matrix(self.folder, cluster, kubectl, jane.kubeconfig, environment=jane.plugin_environment)
         self.addCleanup(matrix.stop)
         matrix.start()
         self.assertEqual(matrix.failed(), [])

@@ -281,8 +281,7 @@ class CertificateForAgentsTests(CompanyCertificateTests):
 
     def admin_ca(self) -> bytes:
         """Return Tower's own CA."""
-        content = (self.tower.state / "serving-ca.pem").read_bytes()
-        return content[content.index(b"-----BEGIN CERTIFICATE") :]
+        return self.tower.ca.encode()
 
     def remaining(self) -> dict[str, Any]:
         """Return the objects that the rotation waits for; empty: it has not begun, or is finished."""

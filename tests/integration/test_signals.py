@@ -260,7 +260,8 @@ class NoticeTests(LoggedTestCase):
         reason = "tower-proxy is stopping; connect again"
         self.tower.proxy.signal(signal.SIGTERM)
         for each in commands:
-            self.assertEqual(each.wait_for_end(), f"error: {reason}")
+            lines = each.wait_for_end().splitlines()  # kubectl may first log that it cannot copy its input
+            self.assertEqual(lines[-1], f"error: {reason}")
             self.assertEqual(each.code, 1)
         for running, wanted in (
             (forward, ("close 1001 (", reason, "error: lost connection to pod")),

@@ -183,6 +183,18 @@ class WatchdogTests(SynchronousTestCase):
         self.assertEqual(self.counted(output), {"failures": 1, "errors": 4, "successes": 3, "skips": 1})
         self.assert_ended()
 
+    def test_group(self) -> None:
+        """The begin and the end of a group are printed, but not the end of one that is ended by a signal."""
+        program = self.watch("--group=some", "dies")
+        self.assertEqual(program.wait(PATIENCE), 1)
+        lines = program.output().splitlines()
+        self.assertEqual((lines[0], lines[-1]), ("group some begins", "group some ends"))
+        program = self.watch("--group=other", "blocks")
+        wait_for("a test", lambda: "group other begins" in program.output() and "test_e" in program.output())
+        os.kill(program.pid, signal.SIGTERM)
+        self.assertEqual(program.wait(PATIENCE), -signal.SIGTERM)
+        self.assertNotIn("group other ends", program.output())
+
     def test_never_ends(self) -> None:
         """A process that stays when its tests are over is ended; they are counted once."""
         program = self.watch("stays")

@@ -1,4 +1,4 @@
-"""Tests for `tower.member.apiserver_relay`: forwarded requests, and the agent's own answers."""
+"""Tests of `tower.member.apiserver_relay` and `response_relay`, and of the agent's own answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.muxes import MuxPair
 from tests.fakes.pipes import FakePipe
 from tests.fakes.receivers import Recorder
-from tests.fakes.relay import api_server, passed, request
+from tests.fakes.relay import passed, relayed, request
 from tower.http.requests import HEAD_LIMIT
-from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import DirectResponseRelay, RequestRelay
+from tower.member.response_relay import DirectResponseRelay
 
 
 class EndCase(SynchronousTestCase):
@@ -24,7 +23,7 @@ class EndCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Start."""
         self.channel, self.upstream = FakePipe(), FakePipe()
-        RequestRelay(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
+        relayed(self.channel, self.upstream)
 
     def assert_refused(self, words: str = "", code: int = 403) -> None:
         """Check that *code* was answered and the API server's connection let go."""
@@ -180,7 +179,7 @@ class AnswerTests(EndCase):
         """An API server that answers an upload early, ends and breaks leaves nothing of it behind."""
         muxes, proxy, upstream = MuxPair(), Recorder(), FakePipe()
         there, here = muxes.open(proxy, Recorder())
-        RequestRelay(here, upstream, HeadPolicy(api_server).rewrite).start()
+        relayed(here, upstream)
         there.send(request(framing=b"Content-Length: 100000\r\n", body=b"a" * 9000))
         muxes.pump()
         upstream.deliver(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -226,7 +225,7 @@ class DirectTests(SynchronousTestCase):
     def test_direct(self) -> None:
         """The connection is offered the channel's own buffer."""
         channel, upstream = LendingPipe(), FakePipe()
-        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
+        relayed(channel, upstream)
         answers = upstream.receiver
         assert isinstance(answers, DirectResponseRelay)
         place = answers.buffer()
@@ -372,7 +371,7 @@ class BothEndsTests(SynchronousTestCase):
             kit = Kit()
             kit.user.deliver(wire)
             channel, upstream = FakePipe(), FakePipe()
-            RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
+            relayed(channel, upstream)
             channel.deliver(kit.pipe.taken())
             self.assertEqual(channel.taken(), b"")
             sent = upstream.taken()
@@ -392,7 +391,7 @@ class BothEndsTests(SynchronousTestCase):
         """The API server receives the user's requests, however the data was split."""
         kit = Kit()
         channel, upstream = FakePipe(), FakePipe()
-        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
+        relayed(channel, upstream)
         wire, expected = b"", []
         for number, (kind, body) in enumerate(bodies):
             fields: tuple[bytes, ...] = ()

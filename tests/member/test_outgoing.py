@@ -10,7 +10,9 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.log_lines import logged_lines
 from tests.fakes.pipes import FakePipe
+from tests.fakes.relay import request
 from tests.fakes.streams import FakeIncoming, FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.errors import StreamRefused, TunnelLost
@@ -25,6 +27,7 @@ from tower.member.unfinished_heads import UNUSED_LIMIT
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed
 from tower.reactor.interfaces import ISocketReactor
+from tower.reactor.log_batch import FEW, PERIOD
 from tower.tunnels.targets import Target
 
 
@@ -81,6 +84,25 @@ class OutgoingTests(SynchronousTestCase):
         self.outgoing.unfinished.done(waiting[0])
         tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
         self.assertEqual(len(self.dialed), 4)
+
+    def test_rejected_requests(self) -> None:
+        """The log has the first rejected requests of a second, and the number and the last of the others."""
+        lines = logged_lines(self)
+        for number in range(1000):
+            incoming = self.want(b"kubernetes")
+            self.dialed[-1].callback(FakePipe())
+            incoming.channel.deliver(request(b"X-Remote-User: u%d" % number))
+            self.assertIn(b"HTTP/1.1 403 ", incoming.channel.taken())
+        self.assertEqual(len(lines), FEW)
+        self.clock.advance(PERIOD)
+        *_, last = lines
+        self.assertEqual(len(lines), FEW + 1)
+        self.assertTrue(
+            last.startswith(
+                "992 more requests were rejected with 403 in the last 1 s, the last of them: rejected a "
+            ),
+            last,
+        )
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.net.connecting.connect`."""

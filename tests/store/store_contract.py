@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
@@ -64,6 +64,37 @@ class StoreContract(TestCase):
         error = await self.assert_fails(self.store.create("clusters", "alpha", self.cluster()), AlreadyExists)
         self.assertIsInstance(error, RecordExists)
         await self.store.create("settings", "alpha", {})
+
+    async def test_observe(self) -> None:
+        """The observer of a transaction gets its events once committed, before the snapshot has them."""
+        heard: list[Any] = []
+
+        def observe() -> Callable[[Sequence[Event]], None]:
+            number = len(heard)
+            heard.append([])
+
+            def committed(events: Sequence[Event]) -> None:
+                for event in events:
+                    kind, name = event.record.kind, event.record.name
+                    heard[number].append((event.type, name, self.store.get(kind, name) is not None))
+
+            return committed
+
+        self.store.observe = observe
+        created = self.store.create("settings", "alpha", {"a": "1"})
+        updated = self.store.update("settings", "alpha", {"a": "2"})
+        await self.store.transact([DeleteWhere("settings", "a", "2")])
+        await gatherResults([created, updated])
+        await self.assert_fails(self.store.delete("settings", "alpha"), RecordMissing)
+        self.assertEqual(
+            heard,
+            [
+                [("ADDED", "alpha", False)],
+                [("MODIFIED", "alpha", True)],
+                [("DELETED", "alpha", True)],
+                [],
+            ],
+        )
 
     async def test_update(self) -> None:
         """An update replaces the value, if the version is the one read."""

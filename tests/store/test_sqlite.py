@@ -199,11 +199,14 @@ class SQLiteStoreTests(TestCase):
         self.assertEqual(set(self.opened().snapshot("settings")), set(kept))
 
     async def test_found_changed(self) -> None:
-        """A commit that failed but came through is found by the next write, with its events."""
+        """A commit that failed but came through is found by the next write; its observer gets the events."""
         store = self.opened(size_limit=64 * 1024)
         await store.transact([Create("clusters", name, {"n": 1}) for name in ("gone", "old", "same")])
         big = {"text": "x" * 100_000}
+        observed: list[tuple[str, str]] = []
+        store.observe = lambda: lambda events: observed.extend((e.type, e.record.name) for e in events)
         self.assertIsInstance(await store.create("settings", "big", big).addErrback(_error), StoreFailed)
+        store.observe = lambda: self.assertFalse
         # Another store plays the part of the commit whose answer was lost.
         other = self.opened()
         await other.transact([Update("clusters", "old", {"n": 2}), Create("clusters", "new", {})])
@@ -216,7 +219,9 @@ class SQLiteStoreTests(TestCase):
         late = store.update("clusters", "gone", {"n": 3})
         self.assertIsInstance(await late.addErrback(_error), RecordMissing)
         self.assertEqual(heard, [("DELETED", "gone", 6), ("MODIFIED", "old", 4), ("ADDED", "new", 5)])
+        self.assertEqual(observed, [("DELETED", "gone"), ("MODIFIED", "old"), ("ADDED", "new")])
         self.assertEqual(sorted(store.snapshot("clusters")), ["new", "old", "same"])
+        store.observe = lambda: lambda _: None
         self.assertRaises(Expired, store.changes, "clusters", 3)
         self.assertEqual((await store.create("clusters", "next", {})).version, 7)
 

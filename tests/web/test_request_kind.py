@@ -28,13 +28,18 @@ class RequestKindTests(SynchronousTestCase):
             (b"/apis/cluster.kubesphere.io/v1alpha1/clusters?%77atch=true", b"", "watch"),
             (POD + b"/%6cog?follow=true", b"", "logs"),
             (POD + b"?fieldSelector=metadata.name%3Dx", b"", "short"),
+            (b"/clusters/alpha/debug/pprof/profile?seconds=90", b"", "raw"),
+            (b"/debug/pprof/trace", b"", "raw"),
+            (b"/clusters/alpha/%64ebug/pprof/heap", b"", "raw"),
+            (b"/clusters/alpha/debug/pprof", b"", "short"),
+            (b"/clusters/alpha/targets/web/debug/pprof/", b"", "short"),
             (b"/clusters/alpha/targets/web/watch", b"", "short"),
             (b"/clusters/alpha/targets/web/", b"websocket", "raw"),
         ):
             self.assertEqual(request_kind(b"GET", target, upgrade), kind, target)
 
     def test_long_running(self) -> None:
-        """Verb and subresource make a request of the API server long-running, a target's path does not."""
+        """Verb, subresource and profiles make a request long-running as in kube-apiserver; targets do not."""
         for method, target, expected in (
             (b"GET", POD, False),
             (b"GET", POD + b"/log", True),
@@ -42,6 +47,8 @@ class RequestKindTests(SynchronousTestCase):
             (b"GET", b"/api/v1/pods?watch=1", True),
             (b"POST", b"/api/v1/pods?watch=1", False),
             (b"GET", POD + b"/%70roxy/", True),
+            (b"GET", b"/clusters/alpha/debug/pprof/profile?seconds=90", True),
+            (b"GET", b"/debug/flags/v", False),
             (b"GET", b"/clusters/alpha/targets/web/api/v1/watch/pods", False),
         ):
             self.assertEqual(is_long_running(method, target), expected, target)

@@ -19,6 +19,7 @@ _SPECIAL_VERBS = ("watch", "proxy")
 _DISCOVERY = re.compile(
     rb"/(?:api(?:/[^/?]+)?|apis(?:/[^/?]+){0,2}|openapi(?:/[^?]*)?|swagger-2\.0\.0\.pb-v1|version)/?(?:\?|\Z)"
 )
+_AMBIGUOUS = re.compile(rb"(?i:%2f|%2e|%5c|%23|%25|%00)|[\\#]|//|/\.{1,2}(?:/|\Z)")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _TERMS = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
 _OPERATOR = re.compile(r"!=|==|=")
@@ -30,6 +31,7 @@ _MOST_PAIRS = 10_000
 _LONGEST_CACHED = 256
 _CACHED = 4096
 
+_PROFILES = "/debug/pprof/"
 _LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
 
 
@@ -56,7 +58,7 @@ class RequestInfo(NamedTuple):
     def is_long_running(self) -> bool:
         """Whether the answer may legitimately take for ever, or never begin."""
         if not self.is_resource:
-            return False
+            return self.path.startswith(_PROFILES)
         return self.verb in _SPECIAL_VERBS or self.subresource in _LONG_SUBRESOURCES
 
 
@@ -98,6 +100,11 @@ def _parsed(method: bytes, target: bytes) -> RequestInfo:
     elif not name and verb == "delete":
         verb = "deletecollection"
     return RequestInfo(verb, path, group, version, namespace, resource, subresource, name, is_resource=True)
+
+
+def is_ambiguous(path: bytes) -> bool:
+    """Return whether an API server, or a proxy before it, might parse *path* differently."""
+    return _AMBIGUOUS.search(path) is not None
 
 
 def is_discovery(target: bytes, start: int = 0) -> bool:

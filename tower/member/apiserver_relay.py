@@ -10,11 +10,8 @@ status of 101 the agent knows that no HTTP follows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeAlias
-
-from twisted.logger import Logger
 
 from tower.errors import PeerError
 from tower.http.bodies import BadBody, ChunkedBody
@@ -22,13 +19,13 @@ from tower.http.requests import HEAD_LIMIT
 from tower.kube import status
 from tower.kube.head_policy import CHUNKED, Refusal, Rewritten
 from tower.kube.request_info import is_discovery
+from tower.member.response_relay import DirectResponseRelay, ResponseRelay, UpgradeResponseRelay
 from tower.member.unfinished_heads import HEAD_TIMEOUT, UnfinishedHeads
-from tower.net.pipes import Lender, Pipe, as_lender, join
+from tower.net.pipes import Pipe, as_lender
+from tower.reactor.log_batch import Summary
 
 #: Checks and rewrites a request's head: `tower.kube.head_policy.HeadPolicy.rewrite`.
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
-
-_STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
 class _RefusedRequest(PeerError):
@@ -51,6 +48,7 @@ def _too_long() -> _RefusedRequest:
 class RequestRelay:
     """Receives requests from the proxy; owns both pipes from `start` on.
 
+    :param rejections: summarizes the log lines about rejected requests.
     :param unfinished: limits the agent's incomplete heads; None: no limit.
     """
 
@@ -60,6 +58,7 @@ class RequestRelay:
         "_left",
         "_over",
         "_partial",
+        "_rejections",
         "_rewrite",
         "_unfinished",
         "_upstream",
@@ -67,11 +66,15 @@ class RequestRelay:
         "requests",
     )
 
-    _log = Logger()
-
     def __init__(
-        self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: UnfinishedHeads | None = None
+        self,
+        channel: Pipe,
+        upstream: Pipe,
+        rewrite: Rewrite,
+        rejections: Summary,
+        unfinished: UnfinishedHeads | None = None,
     ) -> None:
+        self._rejections = rejections
         self._unfinished = unfinished
         self._waits = False  # is registered there
         self._channel = channel
@@ -222,14 +225,15 @@ class RequestRelay:
         """Wait for the answer; data from the proxy waits in the channel."""
         self._over = True
         self._channel.pause()
-        self._upstream.receiver = _UpgradeResponseRelay(self, self._channel, self._upstream)
+        self._upstream.receiver = UpgradeResponseRelay(self._channel, self._upstream)
 
     def _refuse(self, passed: list[bytes], error: _RefusedRequest) -> None:
         """Forward *passed*, answer with *error* instead of the API server, and end the channel."""
         text = str(error)
         self._over = True
         self._end_wait()
-        self._log.info("rejected a request: {text}", text=text)
+        what = f"requests were rejected with {error.code}"
+        self._rejections.log(what, "rejected a request: {text}", text=text)
         if passed:
             self._upstream.send(b"".join(passed))
         self._upstream.receiver = _ClosingReceiver()
@@ -274,74 +278,6 @@ class _RefusedReceiver:
 
     def closed(self, reason: Exception) -> None:
         """No-op."""
-
-
-class ResponseRelay:
-    """Receives from the API server and relays unparsed."""
-
-    def __init__(self, channel: Pipe, upstream: Pipe) -> None:
-        self._channel = channel
-        self._upstream = upstream
-
-    def received(self, data: memoryview) -> None:
-        """Relay; pause the API server while the channel is full."""
-        if not self._channel.send(data):
-            self._upstream.pause()
-
-    def ended(self) -> None:
-        """Relay the end; the proxy then closes the channel."""
-        self._channel.finish()
-
-    def drained(self) -> None:
-        """Resume the channel: the connection has room again."""
-        self._channel.resume()
-
-    def closed(self, reason: Exception) -> None:
-        """Close the channel; without an end before, the proxy treats this as a cut connection."""
-        self._channel.close()
-
-
-class DirectResponseRelay(ResponseRelay):
-    """The same without a copy: bytes are received into the channel's buffer."""
-
-    def __init__(self, channel: Lender, upstream: Pipe) -> None:
-        super().__init__(channel, upstream)
-        #: Returns the buffer for received bytes; None pauses until the channel has room.
-        self.buffer = channel.lease
-        #: Sends the received bytes.
-        self.filled = channel.commit
-
-
-class _UpgradeResponseRelay(ResponseRelay):
-    """Receives the answer to an upgrade, the first on its channel."""
-
-    def __init__(self, end: RequestRelay, channel: Pipe, upstream: Pipe) -> None:
-        super().__init__(channel, upstream)
-        self._end = end
-        self._head = b""
-
-    def received(self, data: memoryview) -> None:
-        """Wait for the complete head of the final answer."""
-        self._head += data
-        while True:
-            stop = self._head.find(b"\r\n\r\n") + 4
-            match = _STATUS.match(self._head)
-            if stop < 4 and len(self._head) <= HEAD_LIMIT and (match or len(self._head) < 13):
-                return
-            code = match[1] if match and stop >= 4 else b""
-            if not code.startswith(b"1") or code == b"101":
-                break
-            if not self._channel.send(self._head[:stop]):  # an interim answer
-                self._upstream.pause()
-            self._head = self._head[stop:]
-        head, self._head = self._head, b""
-        if code == b"101":
-            self._channel.send(head)
-            join(self._channel, self._upstream)
-            return
-        self._upstream.receiver = ResponseRelay(self._channel, self._upstream)
-        self._upstream.receiver.received(memoryview(head))
-        self._channel.resume()
 
 
 class _ClosingReceiver:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.connection.channel import Channel
@@ -25,6 +26,7 @@ from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
 from tower.reactor.interfaces import ISocketReactor
+from tower.reactor.log_batch import Summary
 from tower.tunnels.targets import KUBERNETES
 
 #: Timeout for connecting to a target, TLS included, s.
@@ -74,7 +76,10 @@ class Outgoing:
     :param connect: `tower.net.connecting.connect`, or a replacement in tests.
     :ivar on_dialed: called after each attempt to connect to the API server, with its error or None.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
+    :ivar rejections: summarizes the log lines about requests that are rejected.
     """
+
+    _log = Logger()
 
     _reactor: ISocketReactor
     _member: APIServer
@@ -86,12 +91,14 @@ class Outgoing:
     _opening: int = field(default=0, init=False)  # to the API server
     tally: StreamTally = field(init=False)
     unfinished: UnfinishedHeads = field(init=False)
+    rejections: Summary = field(init=False)
     on_dialed: Callable[[ConnectFailed | None], None] = field(default=_ignore, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Start without streams."""
         self.tally = StreamTally(self._reactor, self._targets.names)
         self.unfinished = UnfinishedHeads(self._reactor, self._budget)
+        self.rejections = Summary(self._reactor, self._log)
 
     def for_tunnel(self) -> Dialing:
         """Return the acceptor of one tunnel's streams."""
@@ -160,7 +167,7 @@ class Outgoing:
             rewrite: Rewrite = self._policy.rewrite
             if owner is not None:
                 rewrite = owner.guard(channel, rewrite)
-            RequestRelay(channel, connection, rewrite, self.unfinished).start()
+            RequestRelay(channel, connection, rewrite, self.rejections, self.unfinished).start()
             return
         join(channel, connection)
         if owner is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -160,6 +161,11 @@ def read_port_range(text: str) -> range | None:
     if not ports:
         raise ValueError("is not a port range: give the first and the last port, such as 6000-7000, or none")
     return ports
+
+
+def unless_empty(read: Callable[[str], object], default: object = None) -> Callable[[str], object]:
+    """Return *read* for an option whose empty value is its default, as templates of deployments expect."""
+    return lambda text: read(text) if text else default
 
 
 def read_host(text: str) -> str:

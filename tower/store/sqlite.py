@@ -18,7 +18,7 @@ from tower.reactor.worker_thread import WorkerThread
 from tower.store.kinds import KINDS
 from tower.store.records import Create, Event, Operation, Record, StoreFailed, StoreStopped, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
-from tower.store.store import IStore
+from tower.store.store import Committed, IStore, ignore
 
 #: Largest file, B.
 SIZE_LIMIT = 1 << 30
@@ -45,9 +45,10 @@ class SQLiteStore(IStore):
         super().__init__(*self._file.load())
         self._thread = WorkerThread(reactor, "tower-store")
         self._waiting = 0
+        self._in_doubt: Committed = ignore
         self._stopped: Deferred[None] | None = None
 
-    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+    def _begin(self, operations: Sequence[Operation], committed: Committed) -> Deferred[list[Record | None]]:
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
             return fail(StoreStopped())
@@ -58,7 +59,9 @@ class SQLiteStore(IStore):
             evolve(o, value=detached(o.value)) if isinstance(o, Create | Update) else o for o in operations
         ]
         answer: Deferred[list[Record | None]] = Deferred()
-        Deferred.fromCoroutine(self._transact(copies)).addCallbacks(answer.callback, answer.errback)
+        Deferred.fromCoroutine(self._transact(copies, committed)).addCallbacks(
+            answer.callback, answer.errback
+        )
         return answer
 
     def stop(self) -> Deferred[None]:
@@ -69,7 +72,7 @@ class SQLiteStore(IStore):
         self._stopped.chainDeferred(answer)
         return answer
 
-    async def _transact(self, operations: list[Operation]) -> list[Record | None]:
+    async def _transact(self, operations: list[Operation], committed: Committed) -> list[Record | None]:
         self._waiting += 1
         began = monotonic()
         try:
@@ -78,9 +81,11 @@ class SQLiteStore(IStore):
             self._waiting -= 1
             self.write_times.observe(monotonic() - began)
         if outcome.found is not None:
-            self._apply(list(self._differences(*outcome.found)))
+            self._apply(list(self._differences(*outcome.found)), self._in_doubt)
             self._forget_past()
-        self._apply(outcome.events)
+        if outcome.is_in_doubt:
+            self._in_doubt = committed
+        self._apply(outcome.events, committed)
         if outcome.error is not None:
             raise outcome.error
         return outcome.answers

@@ -58,12 +58,14 @@ class Outcome:
     """The result of a transaction.
 
     :ivar found: version and records of the file, if they were not the expected ones.
+    :ivar is_in_doubt: whether the commit may have succeeded despite the error; the next write finds out.
     """
 
     answers: list[Record | None] = field(factory=list)
     events: list[Event] = field(factory=list)
     found: tuple[int, list[Record]] | None = None
     error: TowerError | None = None
+    is_in_doubt: bool = False
 
 
 class SQLiteFile:
@@ -97,7 +99,7 @@ class SQLiteFile:
 
     def write(self, operations: Sequence[Operation]) -> Outcome:
         """Run a transaction; errors are in the outcome."""
-        found = None
+        found, is_in_doubt = None, False
         try:
             connection = self._connection
             if connection is None:
@@ -105,6 +107,7 @@ class SQLiteFile:
                 version, records = _read(connection)
                 if version != self._version:
                     self._version, found = version, (version, records)
+            is_in_doubt = True
             with _transaction(connection):
                 plan = Plan(
                     self._version,
@@ -116,9 +119,9 @@ class SQLiteFile:
         except TowerError as e:
             return Outcome(found=found, error=e)
         except (sqlite3.Error, _Damaged) as e:
-            # The commit may have succeeded: the next write checks.
             self.close()
-            return Outcome(found=found, error=StoreFailed(f"cannot write {self.path}: {explained(e)}"))
+            error = StoreFailed(f"cannot write {self.path}: {explained(e)}")
+            return Outcome(found=found, error=error, is_in_doubt=is_in_doubt)
         self._version = plan.version
         return Outcome(answers, plan.events, found)
 

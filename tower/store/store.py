@@ -40,10 +40,8 @@ from tower.store.records import (
     encode,
 )
 
-#: See `IStore.observe`.
-Observe: TypeAlias = Callable[
-    [Sequence[Operation]], "Callable[[list[Record | None]], list[Record | None]] | None"
-]
+#: Called with the events of a transaction, after the commit and before the snapshot has them; must not raise.
+Committed: TypeAlias = Callable[[Sequence[Event]], None]
 
 #: Number of events of each kind that are kept for `IStore.changes`.
 EVENT_LIMIT = 1000
@@ -129,8 +127,7 @@ class IStore:
     :ivar quiet_period: shortest time between two writes of a fact that changes often and may be lost in a
         crash, such as the time when an agent was last seen, s.
     :ivar write_times: of transactions, with their wait for earlier ones.
-    :ivar observe: called before each transaction; returns None, or a function that is called with its answers
-        after the commit.
+    :ivar observe: called when a transaction is submitted; returns the function that gets its events.
     """
 
     _log = Logger()
@@ -148,7 +145,7 @@ class IStore:
         self._undelivered: deque[Event] = deque()
         self._delivering = False
         self.write_times = Histogram(DELAY_BOUNDS)
-        self.observe: Observe | None = None
+        self.observe: Callable[[], Committed] = lambda: ignore
 
     @property
     def version(self) -> int:
@@ -196,20 +193,22 @@ class IStore:
         Fires when the commit is durable and in the snapshot, with one result per operation: the record
         written or removed, or None.  Fails with the operations' errors and with `StoreFailed`.
         """
-        committed = None if self.observe is None else self.observe(operations)
-        answer = self._begin(operations)
-        return answer if committed is None else answer.addCallback(committed)
+        return self._begin(operations, self.observe())
 
-    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """Do it, without observation."""
+    def _begin(self, operations: Sequence[Operation], committed: Committed) -> Deferred[list[Record | None]]:
+        """Do it, and call *committed* with the events."""
         raise NotImplementedError
 
     def stop(self) -> Deferred[None]:
         """Finish the writes in progress; reject new ones."""
         raise NotImplementedError
 
-    def _apply(self, events: Sequence[Event]) -> None:
-        """Apply all committed events to the snapshot, then notify watches."""
+    def _apply(self, events: Sequence[Event], committed: Committed) -> None:
+        """Apply all committed events to the snapshot, then notify watches.
+
+        :param committed: of the transaction.
+        """
+        committed(events)
         for event in events:
             record = event.record
             if event.type == "DELETED":
@@ -251,6 +250,10 @@ class IStore:
             watch.callback(event)
 
 
+def ignore(_: Sequence[Event]) -> None:
+    """Observe nothing."""
+
+
 def _only(answers: list[Record | None]) -> Record:
     (record,) = answers
     assert record is not None
@@ -264,7 +267,7 @@ class MemoryStore(IStore):
         super().__init__()
         self._stopped = False
 
-    def _begin(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+    def _begin(self, operations: Sequence[Operation], committed: Committed) -> Deferred[list[Record | None]]:
         if self._stopped:
             return fail(StoreStopped())
         plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
@@ -272,7 +275,7 @@ class MemoryStore(IStore):
             answers = plan.run(operations)
         except TowerError as e:
             return fail(e)
-        self._apply(plan.events)
+        self._apply(plan.events, committed)
         return succeed(answers)
 
     def stop(self) -> Deferred[None]:

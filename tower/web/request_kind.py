@@ -23,7 +23,13 @@ def is_surely_short(target: bytes) -> bool:
 
     It may be several targets.
     """
-    return not (b"watch" in target or b"/log" in target or b"/proxy" in target or b"%" in target)
+    return not (
+        b"watch" in target
+        or b"/log" in target
+        or b"/proxy" in target
+        or b"/debug" in target
+        or b"%" in target
+    )
 
 
 #: Longest target whose kind is cached, B: the cache must not hold much of clients' data.

@@ -165,8 +165,8 @@ class DoorTests(SynchronousTestCase):
         """The CA comes from a file, a hash, or an earlier login."""
         path = self.mktemp()
         with open(path, "w") as file:
-            file.write(self.pem)
-        self.assertEqual(self.find(ca_file=path), self.pem)
+            file.write("-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n" + self.pem)
+        self.assertEqual(self.find(ca_file=path), self.pem)  # kubeconfigs never get the key
         self.assertEqual(self.find(ca_hash=ca_hash(self.pem.encode())), self.pem)
         self.assertEqual(self.find(known=self.pem), self.pem)
         for given in ({}, {"known": self.others}, {"ca_hash": ca_hash(self.others.encode())}):
@@ -177,6 +177,32 @@ class DoorTests(SynchronousTestCase):
         self.assertIn("the CA of the earlier login did not issue it: give --cert", str(error))
         self.assertRaises(UsageFailed, self.find, ca_hash="sha256:x")
         self.assertRaises(CommandFailed, self.find, ca_file=path + "x")
+
+    def test_all_authorities(self) -> None:
+        """A hash of one of several published CAs is enough; all of them are kept."""
+        self.published = self.others + self.pem
+        answer = self.ask
+
+        def ask(access: KubeAccess, *arguments: Any, **named: Any) -> Reply:
+            given = (access.ca_data or b"").decode()
+            self.trusted = given if self.pem in given else "another"
+            return answer(access, *arguments, **named)
+
+        self.patch(door, "ask", ask)
+        self.assertEqual(self.find(ca_hash=ca_hash(self.pem.encode())), self.published)
+
+    def test_public_certificate(self) -> None:
+        """If no CA is published, --ca-hash names the cure; a CA in a file is kept."""
+        self.published = self.trusted = ""
+        self.assertEqual(self.find(), "")
+        error = self.assertRaises(CommandFailed, self.find, ca_hash=ca_hash(self.pem.encode()))
+        self.assertIn("https://t publishes no CA", str(error))
+        self.assertIn("omit --ca-hash", str(error))
+        self.trusted = self.pem
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write(self.pem)
+        self.assertEqual(self.find(ca_file=path), self.pem)
 
     def test_port(self) -> None:
         """If port 443 does not answer, the error names the default of the proxy."""

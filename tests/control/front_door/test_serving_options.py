@@ -43,10 +43,19 @@ class ServingOptionsTests(SynchronousTestCase):
         options = parsed(TOWER_TLS_SNI_CERT_KEY="a.crt,a.key:a.example,b.example")
         self.assertEqual(options.named_pairs, [first])
 
+    def test_empty(self) -> None:
+        """An empty value is the default, as templates of deployments expect."""
+        names = ("advertise-address", "external-hostname", "tls-cipher-suites", "tls-min-version")
+        options, default = parsed(*(f"--{name}=" for name in names)), parsed()
+        for name in names:
+            self.assertEqual(options[name], default[name], name)
+        self.assertEqual(options.tls_settings, default.tls_settings)
+
     def test_invalid(self) -> None:
         """Errors name the option and have kube-apiserver's text."""
         for argument, text in (
             ("--tls-min-version=VersionTLS14", 'unknown tls version "VersionTLS14"'),
+            ("--tls-cipher-suites=TLS_RSA_WITH_AES_128_GCM_SHA256", "GCM_SHA256 is insecure: remove it"),
             ("--tls-cipher-suites=FOO", "Cipher suite FOO not supported or doesn't exist"),
             ("--tls-sni-cert-key=a.crt", "expected comma separated certificate and key file paths"),
         ):

@@ -41,8 +41,8 @@ def _row(*fields: str, other: Difference | None = None) -> Row[Ask]:
     return Row(name, Ask(user="jane", fields=fields), other)
 
 
-def _kept(why: str, theirs: str = "201") -> Difference:
-    return Difference(theirs, "4", why)
+def _kept(why: str, theirs: str = "201", ours: str = "403") -> Difference:
+    return Difference(theirs, ours, why)
 
 
 _TWO = _kept("two values are ambiguous; kube-apiserver uses the first")
@@ -94,7 +94,7 @@ IMPERSONATION = Table(
         _row("Impersonate-Uid: 5"),
         _row("Impersonate-Extra-scopes: a"),
         _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
-        _row("Impersonate-User: ", other=_kept("an identity field must not be empty")),
+        _row("Impersonate-User: ", other=_kept("an identity field must not be empty", ours="400")),
         _row(BOB, "Impersonate-User: eve", other=_TWO),
         _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
         _row(BOB, "Impersonate-Foo: x", other=_kept(_NEVER)),

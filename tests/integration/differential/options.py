@@ -12,6 +12,7 @@ _MISSING = Difference(
     "failed to load SNI cert and key: open", "--tls-sni-cert-key: open", "Tower names the option instead"
 )
 _NO_EFFECT = "without the other option, this one would silently have no effect"
+_INSECURE = "kube-apiserver warns: no forward secrecy, or weak ciphers"
 _NO_FRONT_PROXY = Difference(STARTS, "requires --requestheader-client-ca-file", _NO_EFFECT)
 _NO_NAMES = Difference(STARTS, "requires --requestheader-username-headers", _NO_EFFECT)
 _KUBECONFIG = Difference(
@@ -115,11 +116,26 @@ OPTIONS = Table(
             "--max-requests-inflight",
             other=Difference("flag needs an argument", "requires a value", _OWN_WORDS),
         ),
+        *(
+            start(f"--{name}=")
+            for name in ("advertise-address", "external-hostname", "tls-cipher-suites", "tls-min-version")
+        ),
         start("--tls-min-version=VersionTLS14"),
         start("--tls-min-version=TLS12"),
         start(
             "--tls-min-version=VersionTLS10",
             other=Difference(STARTS, "is not secure (RFC 8996)", "old versions of TLS are not available"),
+        ),
+        *(
+            start(
+                f"--tls-cipher-suites={name}",
+                other=Difference(STARTS, f"cipher suite {name} is insecure", _INSECURE),
+            )
+            for name in (
+                "TLS_RSA_WITH_AES_128_GCM_SHA256",
+                "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+                "TLS_RSA_WITH_RC4_128_SHA",
+            )
         ),
         start("--tls-cipher-suites=FOO"),
         start("--tls-cipher-suites=TLS_AES_128_GCM_SHA256,FOO"),
@@ -129,6 +145,14 @@ OPTIONS = Table(
         start(
             "--tls-sni-cert-key={f}/ca.crt,{f}/ca.key:*.*",
             other=Difference(STARTS, "has the name '*.*'", "no client could request such a name"),
+        ),
+        start(
+            "--tls-sni-cert-key={f}/ca.crt,{f}/ca.key:10.0.0.1",
+            other=Difference(
+                STARTS,
+                "clients do not send addresses",
+                "RFC 6066 allows only host names; it would never be used",
+            ),
         ),
         start(_RU, other=_NO_FRONT_PROXY),
         start("--requestheader-allowed-names=a", other=_NO_FRONT_PROXY),

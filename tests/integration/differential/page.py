@@ -60,8 +60,6 @@ def _section(table: Table[object]) -> str:
 
 
 def _answer(text: str) -> str:
-    if text == "4":
-        return "400 or 403"
     return text if text == STARTS or text.isdigit() else f"`{_cell(text.strip())}`"
 
 

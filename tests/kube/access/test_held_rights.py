@@ -47,7 +47,7 @@ REQUESTS = st.one_of(
 
 def _expanded(rule: Rule) -> list[Rule]:
     """Return rules with one verb, resource, name and path each, as kube-apiserver makes them."""
-    names = [(name,) for name in rule.resource_names] or [()]
+    names: list[tuple[str, ...]] = [(name,) for name in rule.resource_names] or [()]
     found = product(rule.verbs, rule.api_groups, rule.resources, names)
     return [Rule((verb,), (group,), (resource,), name) for verb, group, resource, name in found] + [
         Rule((verb,), urls=(url,)) for verb, url in product(rule.verbs, rule.urls)

@@ -10,10 +10,11 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
+from tests.fakes.relay import relayed
 from tower.clusters.policies.access_policy import Subject
 from tower.clusters.policies.time_window import TimeWindow
 from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten, Upstream, allow_member_tokens
-from tower.member.apiserver_relay import RequestRelay, Rewrite
+from tower.member.apiserver_relay import Rewrite
 from tower.member.policy.owner_gate import KINDS_LIMIT, OwnerGate
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule
 from tower.member.targets import TargetRefused
@@ -209,7 +210,7 @@ class OwnerGateTests(SynchronousTestCase):
         """An exec in progress is cut at both ends, and an ended one is forgotten."""
         self.use(OwnerRule())
         upstream, channel = FakePipe(), FakePipe()
-        RequestRelay(channel, upstream, self.gate.guard(channel, self.policy.rewrite)).start()
+        relayed(channel, upstream, self.gate.guard(channel, self.policy.rewrite))
         channel.deliver(head(f"{POD}/exec", "POST", "jane", "Connection: Upgrade", "Upgrade: SPDY/3.1"))
         upstream.deliver(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
         channel.deliver(b"raw")
@@ -224,7 +225,7 @@ class OwnerGateTests(SynchronousTestCase):
         """The refusal is a Status, and the request's body does not reach the API server."""
         self.use(OwnerRule(access="read-only"))
         upstream, channel = FakePipe(), FakePipe()
-        RequestRelay(channel, upstream, self.gate.guard(channel, self.policy.rewrite)).start()
+        relayed(channel, upstream, self.gate.guard(channel, self.policy.rewrite))
         channel.deliver(head(method="DELETE", framing="Content-Length: 2") + b"{}")
         answer = channel.taken()
         self.assertTrue(answer.startswith(b"HTTP/1.1 403 "))
@@ -244,7 +245,7 @@ class OwnerGateTests(SynchronousTestCase):
             (chunked + b"3\r\nabc\r\n0\r\n\r\n" + delete, b"0\r\n\r\n"),
         ):
             upstream, channel = FakePipe(), FakePipe()
-            RequestRelay(channel, upstream, self.gate.guard(channel, self.policy.rewrite)).start()
+            relayed(channel, upstream, self.gate.guard(channel, self.policy.rewrite))
             channel.deliver(data)
             sent = upstream.taken()
             self.assertNotIn(b"DELETE", sent)
@@ -256,7 +257,7 @@ class OwnerGateTests(SynchronousTestCase):
         """Bytes of a body that look like a request are a body."""
         self.use(OwnerRule(access="read-only"))
         upstream, channel = FakePipe(), FakePipe()
-        RequestRelay(channel, upstream, self.gate.guard(channel, self.policy.rewrite)).start()
+        relayed(channel, upstream, self.gate.guard(channel, self.policy.rewrite))
         body = head(method="DELETE")
         channel.deliver(head(framing=f"Content-Length: {len(body)}") + body)
         self.assertTrue(upstream.taken().endswith(body))

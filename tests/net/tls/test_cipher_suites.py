@@ -34,8 +34,11 @@ class CipherSuitesTests(SynchronousTestCase):
         self.assertEqual(context.minimum_version, ssl.TLSVersion.TLSv1_3)
 
     def test_unknown_suites(self) -> None:
-        """Unknown and insecure suites are rejected with kube-apiserver's text and the others."""
-        for text in ("FOO", "TLS_AES_128_GCM_SHA256,FOO", "TLS_RSA_WITH_RC4_128_SHA", ""):
+        """Unknown suites are rejected with kube-apiserver's text and the others, insecure ones as such."""
+        with self.assertRaises(ValueError) as insecure:
+            read_suites("TLS_RSA_WITH_RC4_128_SHA")
+        self.assertIn("TLS_RSA_WITH_RC4_128_SHA is insecure: remove it", str(insecure.exception))
+        for text in ("FOO", "TLS_AES_128_GCM_SHA256,FOO", ""):
             with self.assertRaises(ValueError) as caught:
                 read_suites(text)
             bad = text.rpartition(",")[2]

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.web.limits.active_users import LIGHT, PERIOD, ActiveUsers
-from tower.web.limits.seat_pool import HAND, QUEUE_LENGTH, QUEUES, SeatPool, Ticket
+from tower.web.limits.seat_pool import HAND, QUEUE_LENGTH, QUEUES, USER_HAND, SeatPool, Ticket
 
 
 @define(eq=False)
@@ -138,6 +138,29 @@ class SeatPoolTests(SynchronousTestCase):
         self.assertEqual(self.pool.refused, 1)
         self.assertLess(HAND, QUEUES)
         self.assertFalse(self.enter("jane", "beta").waits)
+
+    def test_queues_of_a_user(self) -> None:
+        """One user's requests for many clusters wait in a few of the queues only."""
+        tickets = [self.pool.enter("hog", f"c{number % QUEUES}") for number in range(QUEUES * QUEUE_LENGTH)]
+        self.assertEqual(self.pool.waiting, USER_HAND * QUEUE_LENGTH)
+        self.assertEqual(self.pool.refused, tickets.count(None))
+        self.assertLess(USER_HAND, QUEUES / 4)
+
+    def test_slow_cluster_and_many_requests(self) -> None:
+        """A user with 3,000 requests for 64 clusters does not keep others waiting for a slow cluster."""
+        self.pool = SeatPool(400, ActiveUsers(Clock().seconds))
+        slow = [ticket for number in range(330) if not (ticket := self.enter(f"user{number}", "slow")).waits]
+        self.assertEqual(len(slow), 300)
+        for number in range(3000):
+            self.pool.enter("hog", f"c{number % 64}")
+        jane = self.enter("jane", "slow")
+        self.assertTrue(jane.waits)
+        for freed in range(300):
+            if not jane.waits:
+                break
+            slow[freed].leave()
+        self.assertFalse(jane.waits)
+        self.assertLessEqual(freed, 64)
 
     def test_requests_that_end_at_once(self) -> None:
         """Thousands of requests that fail when they get their seat are served without recursion."""

@@ -99,10 +99,26 @@ class LoginPagesTests(SynchronousTestCase):
         self.refused(500, "not stored", self.ask("DELETE", "/login/session", self.kit.token(session)))
         self.assertEqual(self.kit.sessions.list(), [session])
 
+    def test_audited(self) -> None:
+        """Each request has an event of Tower's own API, also if it is rejected."""
+        audited: list[tuple[bytes, str]] = []
+        self.patch(FakeRequest, "audit", lambda request, cluster: audited.append((request.method, cluster)))
+        token = self.kit.token(self.kit.begun())
+        self.ask("GET", "/login/clusters", token)
+        self.ask("GET", "/login/session", token)
+        self.refused(404, "no such page", self.ask("GET", "/login/x", token))
+        self.refused(405, "PUT is not supported", self.ask("PUT", "/login/session", token))
+        self.assertEqual(audited, [(method, "") for method in (b"GET", b"GET", b"GET", b"PUT")])
+
     def test_session(self) -> None:
         """A session begins with an ID token, is shown to its user, and ends with a logout."""
         authors: list[Any] = []
-        self.kit.store.observe = lambda _: authors.append(AUTHOR.get())
+
+        def observe() -> Any:
+            authors.append(AUTHOR.get())
+            return lambda _: None
+
+        self.kit.store.observe = observe
         shown = self.begin(client="jane@laptop")
         self.assertEqual((shown["user"], shown["groups"], shown["confirmed"]), ("jane", ["dev"], True))
         self.assertEqual([each["name"] for each in shown["clusters"]], ["alpha", "beta"])
@@ -186,5 +202,5 @@ class LoginPagesTests(SynchronousTestCase):
         credential: Any = type("Credential", (), {"cluster": "beta", "id": "c-1", "kind": "token"})()
         request: Any = FakeRequest(b"/login/clusters", identity=Identity("jane", (), credential))
         answer: Any = self.kit.pages(request)
-        items = json.loads(answer.body)["items"]
+        items = json.loads(self.successResultOf(answer).body)["items"]
         self.assertEqual([each["name"] for each in items], ["beta"])

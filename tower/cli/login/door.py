@@ -17,6 +17,7 @@ from tower.kube.kubeconfig import KubeAccess
 DISCOVERY = "/.well-known/tower-login"
 
 _CA_LIMIT = 1 << 20
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -133,10 +134,15 @@ def _pinned(server: str, ca_hash: str) -> Door:
         raise UsageFailed(f"--ca-hash {ca_hash!r}: must be sha256: and 64 hexadecimal digits")
     unverified = Door(KubeAccess(server, insecure=True))
     published = str(_configuration(unverified).value.get("certificateAuthority", ""))
-    for pem in re.findall(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?", published):
+    if not published:
+        raise CommandFailed(
+            f"--ca-hash {ca_hash}: {server} publishes no CA, because a public CA issued its certificate: "
+            "omit --ca-hash; for a private CA, give its file as --certificate-authority"
+        )
+    for pem in _CERTIFICATE.findall(published.encode()):
         try:
-            if hash_of(pem.encode()) == ca_hash:
-                return Door(KubeAccess(server, pem.encode()))
+            if hash_of(pem) == ca_hash:
+                return Door(KubeAccess(server, pem))
         except ValueError:
             continue
     raise CommandFailed(
@@ -151,9 +157,10 @@ def _certificates(path: str) -> bytes:
             data = file.read(_CA_LIMIT)
     except OSError as e:
         raise CommandFailed(f"--certificate-authority {path}: {(e.strerror or str(e)).lower()}") from e
-    if b"-----BEGIN CERTIFICATE-----" not in data:
+    found = _CERTIFICATE.findall(data)  # a file of the proxy may also have the private key
+    if not found:
         raise CommandFailed(f"--certificate-authority {path}: has no certificates in PEM")
-    return data
+    return b"".join(found)
 
 
 def reachable(door: Door, token: str) -> Reply | None:

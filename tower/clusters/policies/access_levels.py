@@ -12,10 +12,9 @@ each, so that a request is compared with a policy by one operation.  Sans-IO.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
-from tower.kube.request_info import RequestInfo, parse_request_info
+from tower.kube.request_info import RequestInfo, is_ambiguous, parse_request_info
 
 FULL, EDIT, NO_EXEC, READ_ONLY = 1, 2, 4, 8
 
@@ -27,9 +26,6 @@ LEVELS = {"full": FULL, "edit": EDIT, "no-exec": NO_EXEC, "read-only": READ_ONLY
 
 #: Longest target that is cached, B.
 _LONGEST_CACHED = 256
-
-# Paths that an API server, or a proxy before it, might parse differently.
-_AMBIGUOUS = re.compile(rb"(?i:%2f|%2e|%5c|%23|%25|%00)|[\\#]|//|/\.{1,2}(?:/|\Z)")
 
 _CONNECTIONS = frozenset(("exec", "attach", "portforward", "proxy"))
 _READS = frozenset(("get", "list", "watch"))
@@ -85,7 +81,7 @@ def levels_of_target(name: str, method: bytes, path: bytes, *, upgrade: bool) ->
 
     :param path: as the target sees it, with or without a query.
     """
-    reads = method in (b"GET", b"HEAD", b"OPTIONS") and not upgrade and not _AMBIGUOUS.search(path)
+    reads = method in (b"GET", b"HEAD", b"OPTIONS") and not upgrade and not is_ambiguous(path)
     if name == "kubelet":
         first = path.partition(b"?")[0].lstrip(b"/").partition(b"/")[0]
         return ALL_LEVELS if reads and first in _KUBELET_READS else FULL
@@ -98,7 +94,7 @@ STREAM_LEVELS = ALL_LEVELS & ~READ_ONLY
 
 @lru_cache(maxsize=4096)
 def _levels(method: bytes, target: bytes, upgrade: bool) -> int:
-    if _AMBIGUOUS.search(target.partition(b"?")[0]):
+    if is_ambiguous(target.partition(b"?")[0]):
         return FULL
     return levels_of_info(parse_request_info(method, target), method, upgrade=upgrade)
 

@@ -28,7 +28,8 @@ class Logins:
 
     :param oidc: none or one method.
     :param seconds: returns the time, s since the epoch.
-    :param authorities: returns the CAs of the front door's certificate, PEM.
+    :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
+        systems.
     :ivar methods: none or one.
     :ivar pages: None: users cannot log in.
     :ivar services: needed by them.

@@ -13,9 +13,12 @@ from tower.control.front_door.authentication_options import AuthenticationOption
 from tower.net.tls.cipher_suites import ServerSettings, read_suites, read_version
 from tower.options.base import Parameter, parameter
 from tower.options.errors import OptionError
-from tower.options.values import read_host, read_ip_address
+from tower.options.values import read_host, read_ip_address, unless_empty
 from tower.trust.certificate_directory import pair_in
 from tower.trust.named_certificates import PairFiles, read_pair
+
+#: Default of --tls-min-version.
+_VERSION = "VersionTLS12"
 
 
 class ServingOptions(AuthenticationOptions):
@@ -27,14 +30,14 @@ class ServingOptions(AuthenticationOptions):
             None,
             "IP address that users and agents connect to, if --publish-service-address is not set.  "
             "[default: --host; if that is a wildcard, the address of the default route's interface]",
-            read_ip_address,
+            unless_empty(read_ip_address),
         ),
         parameter(
             "external-hostname",
             None,
             "Host name for users: in kubeconfigs and the URLs of clusters.  "
             "[default: --publish-service-address]",
-            read_host,
+            unless_empty(read_host),
         ),
         parameter(
             "tls-cert-file",
@@ -54,15 +57,15 @@ class ServingOptions(AuthenticationOptions):
         ),
         parameter(
             "tls-min-version",
-            "VersionTLS12",
+            _VERSION,
             "Minimum version of TLS: VersionTLS12 or VersionTLS13.",
-            read_version,
+            unless_empty(read_version, read_version(_VERSION)),
         ),
         parameter(
             "tls-cipher-suites",
             None,
             "Comma-separated cipher suites for TLS 1.2, by kube-apiserver's names.  [default: OpenSSL's]",
-            read_suites,
+            unless_empty(read_suites),
         ),
     ]
 

@@ -78,7 +78,13 @@ class UserPlane:
         tokens = TokenAuthentication(options, reactor, epoch, reloads)
         policies = PolicyIndex(records.policies)
         logins = Logins(
-            options.login, reactor, records, oidc.methods, policies, epoch, lambda: trust.keys.authority.pem
+            options.login,
+            reactor,
+            records,
+            oidc.methods,
+            policies,
+            epoch,
+            lambda: trust.named.kubeconfig_authority(trust.keys.authority.pem),
         )
         attempts = Attempts(perf_counter)
         authenticator = AuthenticatorUnion(

@@ -2,7 +2,7 @@
 
 kube-apiserver expands each rule into combinations of one verb, API group, resource and name, which a short
 role can have millions of.  Here, verbs are compared together, rules that one held rule covers are not
-expanded, and `HeldRights.comparisons` tells how long the rest would take.
+expanded, and `HeldRights.comparisons` is the number of the others.
 """
 
 from __future__ import annotations

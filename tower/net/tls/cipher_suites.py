@@ -26,6 +26,24 @@ _SUITES = {
 # Always on: neither Go nor Python chooses among them.
 _SUITES_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
+#: Accepted by kube-apiserver, but without forward secrecy, or with RC4, 3DES or CBC and SHA-256 (Go's list).
+_INSECURE = frozenset(
+    {
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+        "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+        "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+        "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+        "TLS_RSA_WITH_AES_128_CBC_SHA",
+        "TLS_RSA_WITH_AES_128_CBC_SHA256",
+        "TLS_RSA_WITH_AES_128_GCM_SHA256",
+        "TLS_RSA_WITH_AES_256_CBC_SHA",
+        "TLS_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_RSA_WITH_RC4_128_SHA",
+    }
+)
+
 _VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
 
@@ -40,12 +58,15 @@ def read_suites(text: str) -> Suites:
     """
     names = [each.strip() for each in text.split(",")]
     for name in names:
+        if name in _INSECURE:
+            raise ValueError(f"cipher suite {name} is insecure: remove it, or give some of {_listed()}")
         if name not in _SUITES and name not in _SUITES_1_3:
-            raise ValueError(
-                f"Cipher suite {name} not supported or doesn't exist: give some of "
-                f"{', '.join((*_SUITES_1_3, *_SUITES))}"
-            )
+            raise ValueError(f"Cipher suite {name} not supported or doesn't exist: give some of {_listed()}")
     return tuple(dict.fromkeys(_SUITES[name] for name in names if name in _SUITES))
+
+
+def _listed() -> str:
+    return ", ".join((*_SUITES_1_3, *_SUITES))
 
 
 def read_version(text: str) -> ssl.TLSVersion:

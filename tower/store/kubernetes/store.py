@@ -35,7 +35,7 @@ from tower.store.records import (
     StoreFailed,
     Value,
 )
-from tower.store.store import IStore, Plan
+from tower.store.store import Committed, IStore, Plan, ignore
 
 #: Attempts of a transaction that conflicts with other programs' writes.
 _ATTEMPTS = 10
@@ -81,6 +81,7 @@ class KubernetesStore(IStore):
         )
         self._orphans = Orphans(self, self._cache.owners, reactor)
         self._queue = WriteQueue(self._transact, self.write_times.observe, self._retry_later, reactor)
+        self._interrupted: Committed = ignore
         self._flight: frozenset[Key] = frozenset()
         self._held: dict[tuple[str, str, str], Callable[[], None]] = {}
         self._lost = LostNamespace(
@@ -126,12 +127,12 @@ class KubernetesStore(IStore):
         self._forget_past()
         self._orphans.sweep()
 
-    def _begin(self, operations: Sequence[Operation]) -> Deferred[Answers]:
+    def _begin(self, operations: Sequence[Operation], committed: Committed) -> Deferred[Answers]:
         """See `IStore.transact`.  Canceling the answer does not undo the write.
 
         After `StoreFailed` without an answer of the API server, the write may still happen.
         """
-        return self._queue.add(operations)
+        return self._queue.add(operations, committed)
 
     def stop(self) -> Deferred[None]:
         """See `IStore.stop`; takes `STOP_TIME` at most."""
@@ -141,11 +142,8 @@ class KubernetesStore(IStore):
         self._stopped.chainDeferred(answer)
         return answer
 
-    async def _transact(self, operations: list[Operation]) -> Answers:
+    async def _transact(self, operations: list[Operation], committed: Committed) -> Answers:
         await self._settle()
-        return await self._commit(operations)
-
-    async def _commit(self, operations: list[Operation]) -> Answers:
         for _ in range(_ATTEMPTS):
             plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
             answers = plan.run(operations)
@@ -153,7 +151,7 @@ class KubernetesStore(IStore):
             if not changes:
                 return answers
             try:
-                await self._write(changes)
+                await self._write(changes, committed)
             except HostConflict as e:
                 await self._refresh(e.change)
                 continue
@@ -166,7 +164,7 @@ class KubernetesStore(IStore):
             raise RecordExists(kind, name)  # Tower ignores its object
         return RecordChange(kind, name, value, "" if seen is None else seen.stored.uid)
 
-    async def _write(self, changes: Sequence[RecordChange]) -> None:
+    async def _write(self, changes: Sequence[RecordChange], committed: Committed) -> None:
         """Write *changes*, and publish them together; events of their objects wait meanwhile."""
         known: dict[Key, StoredObject | None] = {}
         for change in changes:
@@ -178,14 +176,16 @@ class KubernetesStore(IStore):
         try:
             written = await self._committer.commit(ordered, known)
         except StoreFailed:
-            if not self._committer.is_interrupted:
+            if self._committer.is_interrupted:
+                self._interrupted = committed
+            else:
                 self._land()
             raise
         except BaseException:
             self._land()
             raise
         else:
-            self._publish(self._changes_of({key: written[key] for key in known}))
+            self._publish(self._changes_of({key: written[key] for key in known}), committed)
             self._land()
 
     def _answers(self, plan: Plan, answers: Answers) -> Answers:
@@ -218,7 +218,7 @@ class KubernetesStore(IStore):
     async def _settle(self) -> None:
         """Finish an interrupted transaction."""
         if self._committer.is_interrupted:
-            self._publish(self._changes_of(await self._committer.settle()))
+            self._publish(self._changes_of(await self._committer.settle()), self._interrupted)
             self._land()
             self._retry_delay = _FIRST_RETRY
 
@@ -268,14 +268,17 @@ class KubernetesStore(IStore):
         else:
             self._publish(change_of())
 
-    def _publish(self, changes: Iterator[SeenChange]) -> None:
-        """Apply changes of records to the snapshot, and notify the watches."""
+    def _publish(self, changes: Iterator[SeenChange], committed: Committed = ignore) -> None:
+        """Apply changes of records to the snapshot, and notify the watches.
+
+        :param committed: of the transaction; by default, other programs have made the changes.
+        """
         version, events, is_orphaned = self.version, [], False
         for change in changes:
             version = max(version + 1, change.version)
             events.append(Event(change.type, Record(change.kind, change.name, version, change.value)))
             is_orphaned = is_orphaned or bool(change.owner)
-        self._apply(events)
+        self._apply(events, committed)
         if is_orphaned and not self._queue.is_stopped:
             self._orphans.sweep()
 

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.store.kubernetes.object_codec import normal
 from tower.store.records import Create, Operation, Record, StoreFailed, StoreStopped, Update
+from tower.store.store import Committed
 
 #: Most transactions that wait; more are rejected.
 QUEUE_LIMIT = 1000
@@ -35,6 +36,7 @@ class _Waiting:
     """
 
     operations: list[Operation]
+    committed: Committed
     answer: Deferred[Answers]
     since: float
 
@@ -49,7 +51,7 @@ class WriteQueue:
     :ivar is_stopped: whether new transactions are rejected.
     """
 
-    _write: Callable[[list[Operation]], Coroutine[Deferred[Any], Any, Answers]]
+    _write: Callable[[list[Operation], Committed], Coroutine[Deferred[Any], Any, Answers]]
     _observe: Callable[[float], None]
     _on_idle: Callable[[], None]
     _reactor: IReactorTime
@@ -58,7 +60,7 @@ class WriteQueue:
     _is_working: bool = field(default=False, init=False)  # also before the first wait
     is_stopped: bool = field(default=False, init=False)
 
-    def add(self, operations: Sequence[Operation]) -> Deferred[Answers]:
+    def add(self, operations: Sequence[Operation], committed: Committed) -> Deferred[Answers]:
         """Write *operations* after the earlier ones.  Canceling the answer does not undo the write."""
         if self.is_stopped:
             return fail(StoreStopped())
@@ -72,7 +74,7 @@ class WriteQueue:
         # The caller may cancel its answer, but not this one.
         written: Deferred[Answers] = Deferred()
         written.addCallbacks(answer.callback, answer.errback)
-        self._waiting.append(_Waiting(copies, written, self._reactor.seconds()))
+        self._waiting.append(_Waiting(copies, committed, written, self._reactor.seconds()))
         if not self._is_working:
             self._is_working = True
             self._working = Deferred.fromCoroutine(self._write_all())
@@ -102,7 +104,7 @@ class WriteQueue:
                 waiting.answer.errback(_too_late(waited))
                 continue
             try:
-                answers = await self._write(waiting.operations)
+                answers = await self._write(waiting.operations, waiting.committed)
             except CancelledError:
                 waiting.answer.errback(StoreStopped())
             except Exception as e:  # noqa: BLE001 - it is the caller's

@@ -7,9 +7,10 @@ half of the seats, and one cluster three quarters; the next one finds free ones 
 of a slow cluster stay taken.  While several users are active, `tower.web.limits.active_users` limits them
 further.
 
-Other requests wait in queues.  Shuffle sharding gives each pair of user and cluster, a flow, a few of the
-queues, and a request waits in the shortest of these.  A free seat goes to the user and cluster with the
-fewest seats, and among equal ones to the first request.
+Other requests wait in queues.  Shuffle sharding gives each user a few of the queues, and each pair of user
+and cluster, a flow, some of the user's; a request waits in the shortest of these.  So one user leaves most
+queues to others, however many clusters its requests are for.  A free seat goes to the user and cluster with
+the fewest seats, and among equal ones to the first request.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from tower.web.limits.active_users import LIGHT, ActiveUsers
 #: Number of queues and the part of them that one flow uses: upstream's defaults.
 QUEUES = 64
 HAND = 6
+
+#: Number of queues that one user's flows share.  A hash of 62 bits deals 10 of 64, but not 11, about evenly.
+USER_HAND = 10
 
 #: Most requests that wait in one queue; a user's connection has at most one.
 QUEUE_LENGTH = 256
@@ -75,14 +79,14 @@ class SeatPool:
 
     :param limit: number of seats.
     :param active: the active users; None: all have the same seats whether others are active or not.
-    :param mix: returns a number for a flow; its bits decide on the queues.
+    :param mix: returns a number for a user or a flow; its bits decide on the queues.
     :ivar used: seats that are taken.
     :ivar waiting: requests that wait.
     :ivar refused: requests for which no queue had room.
     """
 
     def __init__(
-        self, limit: int, active: ActiveUsers | None = None, *, mix: Callable[[tuple[str, str]], int] = hash
+        self, limit: int, active: ActiveUsers | None = None, *, mix: Callable[[tuple[str, ...]], int] = hash
     ) -> None:
         self.limit = limit
         self.used = self.waiting = self.refused = 0
@@ -97,7 +101,7 @@ class SeatPool:
         self._is_seating = False
 
     def enter(self, user: str, cluster: str) -> Ticket | None:
-        """Return the ticket of a request, with a seat or a position in a queue; None: all queues are full."""
+        """Return the ticket of a request, with a seat or a position in a queue; None: its queues are full."""
         self._entered += 1
         ticket = Ticket(self, self._entered, user, cluster)
         if self._active is not None:
@@ -160,14 +164,9 @@ class SeatPool:
         self._clusters[ticket.cluster] = self._clusters.get(ticket.cluster, 0) + 1
 
     def _hand(self, user: str, cluster: str) -> list[int]:
-        """Return the numbers of a flow's queues."""
-        rest = self._mix((user, cluster)) & (1 << 62) - 1
-        left = list(range(QUEUES))
-        hand = []
-        for count in range(QUEUES, QUEUES - HAND, -1):
-            rest, number = divmod(rest, count)
-            hand.append(left.pop(number))
-        return hand
+        """Return the numbers of a flow's queues, which are some of the user's."""
+        queues = _deal(self._mix((user,)), list(range(QUEUES)), USER_HAND)
+        return _deal(self._mix((user, cluster)), queues, HAND)
 
     def _seat(self) -> None:
         """Give free seats to requests that wait.  A request that ends at once frees its seat in this loop."""
@@ -200,6 +199,16 @@ class SeatPool:
             if (best is None or rank < best) and self._has_seat_for(first.user, first.cluster):
                 best, found = rank, queue
         return found
+
+
+def _deal(number: int, queues: list[int], count: int) -> list[int]:
+    """Move *count* of the *queues* to the result, by the lowest 62 bits of *number*."""
+    rest = number & (1 << 62) - 1
+    hand = []
+    for left in range(len(queues), len(queues) - count, -1):
+        rest, index = divmod(rest, left)
+        hand.append(queues.pop(index))
+    return hand
 
 
 def _count_down(counts: dict[str, int], name: str) -> None:

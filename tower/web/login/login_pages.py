@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -37,15 +37,14 @@ _CA_LIMIT = 1 << 20
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?")
 
-Answer: TypeAlias = "Outcome | Deferred[Outcome]"
-
 
 @frozen(eq=False)
 class LoginPages:
     """Answers requests to the pages; those of `PREFIX` are authenticated before.
 
     :param issuers: returns the settings of all issuers.
-    :param authorities: returns the CAs of the front door's certificate, PEM.
+    :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
+        systems.
     """
 
     _requests: SessionRequests
@@ -80,11 +79,18 @@ class LoginPages:
         answer = Response.of_json(document)
         return Response(200, answer.body, (JSON_TYPE, (b"Cache-Control", b"no-cache")))
 
-    def __call__(self, request: Request) -> Answer:
-        """Return the answer to an authenticated request.
+    def __call__(self, request: Request) -> Deferred[Outcome]:
+        """Return the answer to an authenticated request, which the audit log has.
 
-        :raise StatusError: the page does not exist, or not for this method.
+        :raise StatusError: through the Deferred: the page does not exist, or not for this method.
         """
+        return by_author(request, self._audited(request))
+
+    async def _audited(self, request: Request) -> Outcome:
+        """Answer a request once the audit log has its first event, if it must."""
+        waiting = request.audit("")
+        if waiting is not None:
+            await waiting
         match request.method, request.path:
             case ((b"GET" | b"HEAD"), b"/login/clusters"):
                 items = self._items(request)
@@ -92,19 +98,12 @@ class LoginPages:
             case ((b"GET" | b"HEAD"), b"/login/session"):
                 return _private(self._shown(request, self._session(request)))
             case b"DELETE", b"/login/session":
-                return by_author(request, self._audited(request, self._end))
+                return await self._end(request)
             case b"POST", b"/login/sessions":
-                return by_author(request, self._audited(request, self._begin))
+                return await self._begin(request)
             case _, (b"/login/clusters" | b"/login/session" | b"/login/sessions"):
                 raise StatusError(405, f"{request.method.decode()} is not supported on this path")
         raise StatusError(404, "there is no such page of logins: use 'tower login'")
-
-    async def _audited(self, request: Request, answer: Callable[[Request], Awaitable[Outcome]]) -> Outcome:
-        """Answer a request once the audit log has its first event, if it must."""
-        waiting = request.audit("")
-        if waiting is not None:
-            await waiting
-        return await answer(request)
 
     async def _begin(self, request: Request) -> Outcome:
         identity: Any = request.identity

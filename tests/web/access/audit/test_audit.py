@@ -18,6 +18,7 @@ from tower.web.gateway.request import Request
 from tower.web.outcome import Relay, Response
 
 POD = b'{"kind":"Pod","metadata":{"name":"p","uid":"u","managedFields":[]}}'
+SECRET = b'{"data":{"k":"c2VjcmV0"}}'
 TYPE = b"Content-Type: application/json"
 STATUS = (
     b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \\"p\\" not found",'
@@ -88,16 +89,26 @@ class LevelTests(PolicyTestCase):
         self.assertEqual(self.lines, [])
 
     def test_upgrade(self) -> None:
-        """The end of a stream has the number of bytes in both directions."""
-        self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        """The end of a stream has the number of bytes in both directions, without those of other requests."""
+        plain = get(PODS)
+        self.user.deliver(plain)
+        self.kit.pipe.deliver(ok())
+        self.user.taken()
+        request = get(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        self.user.deliver(request + b"early")
         self.kit.pipe.deliver(SWITCHED)
         self.user.deliver(b"x" * 1000)
+        self.kit.pipe.deliver(b"y" * 300)
+        sent = self.user.taken()
+        self.assertIn(b"y" * 300, sent)
         self.lines.clear()
         self.user.lose()
         (event,) = self.lines.events()
         self.assertEqual(event["stage"], "ResponseComplete")
-        for key in ("bytes-received", "bytes-sent"):
-            self.assertRegex(event["annotations"][f"cluster.kubesphere.io/{key}"], r"\A\d+\Z")
+        self.assertEqual(
+            [event["annotations"][f"cluster.kubesphere.io/bytes-{way}"] for way in ("received", "sent")],
+            [str(len(request) + len(b"early") + 1000), str(len(sent))],
+        )
 
     def test_member_error(self) -> None:
         """The Status of a member's error is in the event at any level, whole or in pieces; others are not."""
@@ -210,7 +221,7 @@ class BodyTests(PolicyTestCase):
             event = self.last()
             self.assertEqual(event["responseObject"], {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}})
             self.assertEqual(event["requestObject"], event["responseObject"])
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
 
     def test_bounded(self) -> None:
         """A body that is too long is left out, with its size; so are all if there is no memory."""
@@ -224,35 +235,77 @@ class BodyTests(PolicyTestCase):
             event["annotations"]["cluster.kubesphere.io/request-body"], f"omitted: {len(long)} B"
         )
         self.assertEqual(event["responseObject"], {})
-        self.audit.memory.borrow(self.audit.memory.capacity)
+        budget = self.audit.memory.budget
+        budget.borrow(budget.capacity)
         self.create()
         self.kit.pipe.deliver(answer(b"{}"))
         self.assertEqual({"requestObject", "responseObject"} & set(self.last()), set())
-        self.assertEqual(self.audit.memory.lent, self.audit.memory.capacity)
+        self.assertEqual(budget.lent, budget.capacity)
+
+    def test_other_user(self) -> None:
+        """A user with many slow bodies does not keep the bodies of another user out of the log."""
+        self.level("Request")
+        body = b'{"x":"%b"}' % (b"x" * 240 * 1024)
+        for _ in range(68):
+            self.kit.connect().deliver(get(PODS, *body_fields(body), method=b"POST") + body[:-1])
+        budget = self.audit.memory.budget
+        self.assertGreater(budget.lent, budget.capacity // 2)
+        self.assertLess(budget.lent, budget.capacity * 2 // 3)
+        self.kit.jane.user = "joe"
+        self.create(body)
+        self.user.lose()
+        event = self.last()
+        self.assertEqual((event["user"]["username"], event["requestObject"]), ("joe", json.loads(body)))
+
+    def test_users_of_memory(self) -> None:
+        """Bodies count for the user that a trusted caller names, and without a user for the address."""
+        self.level("Request")
+        self.kit.jane.is_trusted_caller = True
+        caller = get(PODS, *body_fields(POD), b"Impersonate-User: joe", method=b"POST")
+        self.kit.connect().deliver(caller + POD)
+        self.kit.jane.is_trusted_caller = False
+        self.create()
+        self.kit.jane.user = "system:anonymous"
+        self.create()
+        size = len(POD)
+        self.assertEqual(self.audit.memory.loans, {"joe": size, "jane": size, "at 192.0.2.7": size})
 
     def test_aborted(self) -> None:
         """The memory is given back if the client disconnects."""
         self.level("RequestResponse")
         self.create()
-        self.assertGreater(self.audit.memory.lent, 0)
+        self.assertGreater(self.audit.memory.budget.lent, 0)
         self.user.lose()
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
         self.assertEqual(self.last()["requestObject"], json.loads(POD))
 
     def test_secrets(self) -> None:
         """A general rule does not record Secrets, and an event shows that; a rule that names them does."""
         secrets = b"/clusters/alpha/api/v1/namespaces/default/secrets"
         self.level("RequestResponse")
-        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
-        self.kit.pipe.deliver(answer(b'{"data":{"k":"c2VjcmV0"}}'))
+        self.create(SECRET, target=secrets)
+        self.kit.pipe.deliver(answer(SECRET))
         self.assertNotIn(b"c2VjcmV0", b"".join(self.lines))
         event = self.last()
         for which in ("request", "response"):
             self.assertEqual(event["annotations"][f"cluster.kubesphere.io/{which}-body"], "withheld: secrets")
         self.use("rules: [{level: RequestResponse, resources: [{group: '', resources: [secrets]}]}]")
-        self.create(b'{"data":{"k":"c2VjcmV0"}}', target=secrets)
+        self.create(SECRET, target=secrets)
         self.kit.pipe.deliver(answer(b"{}"))
         self.assertEqual(self.last()["requestObject"], {"data": {"k": "c2VjcmV0"}})
+
+    def test_ambiguous(self) -> None:
+        """No rule records bodies of a path that the API server may parse differently, such as a Secret's."""
+        for rule in ("", ", resources: [{group: ''}]"):
+            self.level("RequestResponse", rule)
+            for path in (b"default//secrets/x", b"default%2Fsecrets/x", b"default/pods%5C/x"):
+                self.create(SECRET, target=b"/clusters/alpha/api/v1/namespaces/" + path)
+                self.kit.pipe.deliver(answer(SECRET))
+                self.assertNotIn(b"c2VjcmV0", b"".join(self.lines))
+                annotations = self.last()["annotations"]
+                for which in ("request", "response"):
+                    key = f"cluster.kubesphere.io/{which}-body"
+                    self.assertEqual(annotations[key], "withheld: ambiguous path")
 
     def test_own_answers(self) -> None:
         """Bodies of Tower's own API are recorded, too; its errors as a Status."""
@@ -273,7 +326,7 @@ class BodyTests(PolicyTestCase):
         self.flushLoggedErrors(RuntimeError)
         status = self.last()["responseObject"]
         self.assertEqual((status["kind"], status["code"]), ("Status", 500))
-        self.assertEqual(self.audit.memory.lent, 0)
+        self.assertEqual(self.audit.memory.budget.lent, 0)
 
     def test_truncated(self) -> None:
         """An event that is too large loses its bodies, or is dropped and counted."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
@@ -81,7 +83,8 @@ class DecisionCacheTests(SynchronousTestCase):
             ),
         ]
         for field in RequestInfo._fields[:-1]:
-            info = RequestInfo("get", "/x")._replace(**{field: long})
+            changed: dict[str, Any] = {field: long}
+            info = RequestInfo("get", "/x")._replace(**changed)
             asked.append(Attributes(UserInfo("jane"), info, "alpha"))
         for number, attributes in enumerate(asked):
             self.cache.authorize(attributes)

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tower.kube.audit.policy import COMPLETE, DEFAULT_POLICY, LEVELS, NONE, RECEIVED, STARTED, CompiledPolicy
 from tower.kube.status import StatusError
 from tower.kube.system_identities import ANONYMOUS_USER, UNAUTHENTICATED_GROUP, all_groups
-from tower.net.budget import Budget
+from tower.web.access.audit.body_record import BodyMemory
 from tower.web.access.audit.destinations import BATCH, STRICT, Destination
 from tower.web.access.audit.entry import Entry
 from tower.web.access.audit.formats import JSON, legacy_line
@@ -27,7 +27,7 @@ from tower.web.access.audit.request_line import request_line
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
 
-#: Memory for copies of bodies, B.
+#: Memory for copies of bodies, B; one user gets at most 7/12 of it, all together 7/8.
 MEMORY = 16 * 1024 * 1024
 
 #: Longest delay before an event is built, s, and size of a batch; most requests begin and end in one batch.
@@ -76,7 +76,7 @@ class Audit:
         self.destinations = tuple(destinations)
         self.seconds = seconds
         self.policy = CompiledPolicy(DEFAULT_POLICY) if policy is None else policy
-        self.memory = Budget(MEMORY)
+        self.memory = BodyMemory(MEMORY)
         self.events = self.rejected = 0
         self.levels = dict.fromkeys(LEVELS, 0)
         self._blocking = tuple(each for each in destinations if each.mode != BATCH)

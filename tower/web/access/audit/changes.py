@@ -7,8 +7,9 @@ of the old and the new record, which prove the content later; the content itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextvars import ContextVar, copy_context
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -34,10 +35,13 @@ from tower.store.kinds import (
     REVOKED_KEYS,
     V1_TOKENS,
 )
-from tower.store.records import Create, Delete, DeleteWhere, Operation, Record, Update, Value, encode
+from tower.store.records import Event, Value, encode
+from tower.store.store import Committed
 from tower.web.access.audit.audit import Audit
-from tower.web.access.audit.formats import EVENT_HEAD, GROUP, moment, user_of
+from tower.web.access.audit.formats import EVENT_HEAD, GROUP, impersonated_by, moment, user_of
 from tower.web.access.audit.request_line import object_reference, text_of
+from tower.web.access.authentication.identity import Identity
+from tower.web.access.trusted_callers import acting
 from tower.web.gateway.request import Request
 from tower.web.request_id import new_request_id
 
@@ -94,32 +98,23 @@ class ChangeRecorder:
     def __init__(self, audit: Audit, store: IStore) -> None:
         self._audit, self._store = audit, store
 
-    def observe(
-        self, operations: Sequence[Operation]
-    ) -> Callable[[list[Record | None]], list[Record | None]] | None:
-        """Return the function that must be called after the commit, or None if nothing changes."""
-        before: dict[tuple[str, str], Value | None] = {}
-        for each in operations:
-            if each.kind not in _KINDS:
-                continue
-            match each:
-                case Create(kind, name) | Update(kind, name) | Delete(kind, name):
-                    before[kind, name] = _value(self._store.get(kind, name))
-                case DeleteWhere(kind, key, equals):
-                    for name, record in self._store.snapshot(kind).items():
-                        if record.value.get(key) == equals:
-                            before[kind, name] = record.value
-        if not before:
-            return None
-        author = AUTHOR.get()
+    def observe(self) -> Committed:
+        """Return the function that writes the events of a transaction; the current author is its author."""
+        return partial(self._committed, AUTHOR.get())
 
-        def committed(answers: list[Record | None]) -> list[Record | None]:
-            with self._log.failuresHandled("cannot write the audit events of a change"):
-                for (kind, name), old in before.items():
-                    self._changed(author, kind, name, old, _value(self._store.get(kind, name)))
-            return answers
-
-        return committed
+    def _committed(self, author: Request | None, events: Sequence[Event]) -> None:
+        """Write the events of a transaction that is not in the snapshot yet."""
+        changes: dict[tuple[str, str], Value | None] = {}
+        for event in events:
+            record = event.record
+            if record.kind in _KINDS:
+                changes[record.kind, record.name] = None if event.type == "DELETED" else record.value
+        for (kind, name), new in changes.items():
+            with self._log.failuresHandled(
+                "cannot write the audit event of {kind} {name}", kind=kind, name=name
+            ):
+                before = self._store.get(kind, name)
+                self._changed(author, kind, name, None if before is None else before.value, new)
 
     def _changed(
         self, author: Request | None, kind: str, name: str, old: Value | None, new: Value | None
@@ -130,8 +125,9 @@ class ChangeRecorder:
         verb = "create" if old is None else "delete" if new is None else "update"
         info = _object(verb, kind, name)
         identity = None if author is None else author.identity
-        user: str = PROXY_USER if identity is None else identity.user
-        groups = () if identity is None else all_groups(user, identity.groups)
+        sender = identity.sender if isinstance(identity, Identity) else identity
+        user: str = PROXY_USER if sender is None else sender.user
+        groups = () if sender is None else all_groups(user, sender.groups)
         decision = self._audit.policy.decide(user, groups, info)
         if decision.level == NONE or COMPLETE in decision.omitted:
             return
@@ -140,15 +136,18 @@ class ChangeRecorder:
         annotations = {f"{GROUP}/name": cluster, REQUEST: request, **digests}
         fields = ",".join(f'"{key}":{quoted(text)}' for key, text in annotations.items() if text)
         now = moment(self._audit.seconds())
-        uid, extra = getattr(identity, "uid", ""), getattr(identity, "extra", ())
+        uid, extra = getattr(sender, "uid", ""), getattr(sender, "extra", ())
         uri = info.path if author is None else text_of(author.target)
-        sender = "" if author is None else f'"sourceIPs":["{author.channel.peer.address}"],'
+        more = ""
+        if author is not None and identity is not None:
+            more = impersonated_by(acting(identity, author.fields))
+            more += f'"sourceIPs":["{author.channel.peer.address}"],'
         self._audit.put(
             (
                 f'{EVENT_HEAD}"level":"{METADATA}",'
                 f'"auditID":"{new_request_id()}",'
                 f'"stage":"{COMPLETE}","requestURI":{quoted(uri)},'
-                f'"verb":"{verb}","user":{user_of(user, groups, uid, extra)},{sender}'
+                f'"verb":"{verb}","user":{user_of(user, groups, uid, extra)},{more}'
                 f'{object_reference(info, {})}"responseStatus":{{"metadata":{{}},"code":200}},'
                 f'"requestReceivedTimestamp":"{now}","stageTimestamp":"{now}","annotations":{{{fields}}}}}\n'
             ).encode("utf-8", "replace")
@@ -165,10 +164,6 @@ def _object(verb: str, kind: str, name: str) -> RequestInfo:
     inside = f"namespaces/{namespace}/" if namespace else ""
     path = f"/apis/{group}/{version}/{inside}{kind}/{name}"
     return RequestInfo(verb, path, group, version, namespace, kind, "", name, is_resource=True)
-
-
-def _value(record: Record | None) -> Value | None:
-    return None if record is None else record.value
 
 
 def _digest(kind: str, value: Value | None) -> str:

@@ -27,6 +27,9 @@ from tower.web.outcome import ResponseRecord
 if TYPE_CHECKING:
     from tower.web.access.audit.audit import Audit
 
+#: In place of a resource, see `Entry.withheld`.
+AMBIGUOUS = "ambiguous path"
+
 _SWITCHED = 101
 
 
@@ -48,7 +51,7 @@ class Entry(RequestEntry):
     :ivar reason: for the decision; may be empty.
     :ivar recorded: decision of the audit policy.
     :ivar is_plain: whether the events are short and have no bodies and sizes, so that they may be made later.
-    :ivar withheld: the resource whose secrets keep its bodies out of the events, or empty.
+    :ivar withheld: the resource whose secrets keep its bodies out of the events, or `AMBIGUOUS`, or empty.
     :ivar request_record: copy of the request's body, or None.
     :ivar answer_record: copy of the answer's body, or None.
     :ivar head: fields of events that do not change, in JSON; empty: not made yet.
@@ -98,7 +101,8 @@ class Entry(RequestEntry):
         if self.upgrades:
             connection = self._connection = channel.connection
             self._sent_before = connection.bytes_out
-            self._received_before = connection.bytes_in - channel.kept - len(request.early)
+            received = len(request.head) + len(request.early) + channel.kept
+            self._received_before = connection.bytes_in - received
         self.id = request.request_id
         self.policies = self.decision = self.reason = self.status = self.head = self.withheld = ""
         self.member: UserInfo | None = None
@@ -111,7 +115,7 @@ class Entry(RequestEntry):
         self.answer_record: BodyRecord | None = None
         self.records_bodies = recorded.has_request and are_recorded(recorded, self.line.info)
         if self.records_bodies:
-            self.withheld = withheld(recorded, self.line.info)
+            self.withheld = AMBIGUOUS if line.is_ambiguous else withheld(recorded, line.info)
             self.records_bodies = not self.withheld
         self.is_plain = not (recorded.has_request or self.upgrades) and len(self.uri) <= LONGEST_KEPT
 
@@ -158,21 +162,28 @@ class Entry(RequestEntry):
         if not fields.body:
             return None
         media, encoding = fields.get(b"content-type"), fields.get(b"content-encoding")
-        self.request_record = BodyRecord(self._audit.memory, fields.body, media, encoding)
+        self.request_record = self._copy(fields.body, media, encoding)
         return self.request_record
 
     def record_request_body(self, fields: Fields, body: bytes) -> None:
         """Copy the whole body of a request that Tower answers itself; it has no framing."""
-        record = self.request_record = BodyRecord(
-            self._audit.memory, UNTIL_CLOSE, fields.get(b"content-type"), fields.get(b"content-encoding")
+        record = self.request_record = self._copy(
+            UNTIL_CLOSE, fields.get(b"content-type"), fields.get(b"content-encoding")
         )
         record.add(body)
 
     def record_answer(self, framing: int, media: bytes | None, encoding: bytes | None) -> BodyRecord | None:
         """Begin to copy the body of the answer."""
         if self.recorded.has_response:
-            self.answer_record = BodyRecord(self._audit.memory, framing, media, encoding)
+            self.answer_record = self._copy(framing, media, encoding)
         return self.answer_record
+
+    def _copy(self, framing: int, media: bytes | None, encoding: bytes | None) -> BodyRecord:
+        """Return a copy of a body, in the memory of the user that the limits of requests count."""
+        user = self.user if self.user != ANONYMOUS_USER else f"at {self.address}"
+        if self.acting is not None and self.acting.is_caller and self.acting.user:
+            user = self.acting.user
+        return BodyRecord(self._audit.memory, user, framing, media, encoding)
 
     def request_body(self) -> RecordedBody:
         """Return the body of the request for an event."""

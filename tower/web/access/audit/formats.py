@@ -18,6 +18,7 @@ from tower.kube.audit.policy import COMPLETE, RECEIVED
 from tower.kube.system_identities import all_groups
 from tower.web.access.audit.request_line import LONGEST_KEPT, object_reference, text_of
 from tower.web.access.authentication.identity import Extra
+from tower.web.access.trusted_callers import Acting
 from tower.web.outcome import ResponseRecord
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def head_of(entry: Entry) -> str:
 def who_of(entry: Entry) -> str:
     """Return the fields of the events that depend on user and client."""
     user = user_of(entry.user, entry.groups, entry.uid, entry.extra)
-    impersonated = "" if entry.acting is None else _impersonated(entry)
-    return f'"user":{user},{impersonated}{_sender(entry.address, entry.agent)}'
+    return f'"user":{user},{impersonated_by(entry.acting)}{_sender(entry.address, entry.agent)}'
 
 
 def legacy_line(entry: Entry, stage: str, answer: ResponseRecord, now: float) -> bytes:
@@ -184,8 +184,8 @@ def _agent(agent: bytes) -> str:
     return f'"userAgent":{quoted(text)},' if text else ""
 
 
-def _impersonated(entry: Entry) -> str:
-    acting = entry.acting
+def impersonated_by(acting: Acting | None) -> str:
+    """Return ``impersonatedUser`` with its comma, in JSON; empty: there is none."""
     if acting is None or not acting.user:
         return ""
     groups = all_groups(acting.user, acting.groups)

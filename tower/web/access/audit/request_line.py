@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tower.escaping import quoted
-from tower.kube.request_info import RequestInfo, parse_request_info
+from tower.kube.request_info import RequestInfo, is_ambiguous, parse_request_info
 
 # Longer values are not kept, which bounds the memory.
 LONGEST_KEPT = 256
@@ -18,11 +18,13 @@ class RequestLine(NamedTuple):
 
     :ivar fields: ``requestURI`` and ``verb``, in JSON.
     :ivar object: ``objectRef`` in JSON, or empty.
+    :ivar is_ambiguous: whether an API server may find a different object in the path.
     """
 
     info: RequestInfo
     fields: str
     object: str
+    is_ambiguous: bool
 
     @property
     def is_long(self) -> bool:
@@ -62,4 +64,4 @@ def text_of(value: bytes) -> str:
 def _parse(method: bytes, uri: bytes, relative: bytes) -> RequestLine:
     info = parse_request_info(method, relative)
     fields = f'"requestURI":{quoted(text_of(uri))},"verb":{quoted(info.verb)},'
-    return RequestLine(info, fields, object_reference(info, {}))
+    return RequestLine(info, fields, object_reference(info, {}), is_ambiguous(relative.partition(b"?")[0]))
