@@ -85,6 +85,38 @@ class AdminKubeconfigTests(SynchronousTestCase):
         self.renew()
         self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
 
+    def test_revoked(self) -> None:
+        """A revocation of the file's credential renews the file at once; that of an earlier one does not."""
+        self.renew()
+        (first,) = self.credentials.list("")
+        content = (self.state.path / FILE).read_bytes()
+        self.successResultOf(self.credentials.revoke(first.id))
+        second = next(each for each in self.credentials.list("") if not each.revoked)
+        renewed = (self.state.path / FILE).read_bytes()
+        self.assertNotEqual(renewed, content)
+        found = load_kubeconfig(self.state.path / FILE)
+        assert found.client_certificate is not None
+        der = load_pem_x509_certificate(found.client_certificate).public_bytes(Encoding.DER)
+        authorize_api(authenticated(authenticator(self.credentials, self.clock), der))
+        self.clock.advance(LIFETIME * RENEWAL)
+        self.renew()
+        latest = (self.state.path / FILE).read_bytes()
+        self.successResultOf(self.credentials.revoke(second.id))
+        self.assertEqual((self.state.path / FILE).read_bytes(), latest)
+
+    def test_revoked_with_a_full_disk(self) -> None:
+        """If the file cannot be written after a revocation, the next check retries."""
+        self.renew()
+        (first,) = self.credentials.list("")
+        self.state.path.rename(self.state.path.with_name("moved"))
+        with capturedLogs() as events:
+            self.successResultOf(self.credentials.revoke(first.id))
+        self.assertIn("retrying", str(formatEvent(events[0])))
+        self.state.path.with_name("moved").rename(self.state.path)
+        before = (self.state.path / FILE).read_bytes()
+        self.renew()
+        self.assertNotEqual((self.state.path / FILE).read_bytes(), before)
+
     def test_clock_set_back(self) -> None:
         """It is renewed if the time was set back."""
         self.renew()

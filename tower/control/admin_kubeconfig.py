@@ -1,6 +1,7 @@
 """The administrator's kubeconfig in the state directory, for users who can read that directory.
 
-It is short-lived and renewed while the proxy runs, so a stolen copy expires soon.
+It is short-lived and renewed while the proxy runs, so a stolen copy expires soon.  After a revocation of its
+credential, it is renewed at once: users who can read the directory stay administrators.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from attrs import define, field
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.clusters.credentials import ADMINS, Credential, Credentials
@@ -52,6 +54,10 @@ class AdminKubeconfig:
     _server: str
     _now: Callable[[], float]
     _renewed: float = field(default=0.0, init=False)
+    _written: str = field(default="", init=False)  # ID of the credential in the file
+
+    def __attrs_post_init__(self) -> None:
+        self._credentials.watch_ends(self._ended)
 
     @property
     def _lifetime(self) -> float:
@@ -66,7 +72,7 @@ class AdminKubeconfig:
         """Write a new kubeconfig; raise `TowerError` if store or state directory cannot be written."""
         lifetime = self._lifetime
         issued = self._users.client_certificate(USER, [ADMINS], "", "", lifetime, self._now())
-        await self._credentials.register_certificate("", USER, [ADMINS], lifetime, issued.digest)
+        credential = await self._credentials.register_certificate("", USER, [ADMINS], lifetime, issued.digest)
         content = kubeconfig(
             server=self._server,
             ca_pem=self._serving.pem,
@@ -75,7 +81,7 @@ class AdminKubeconfig:
             certificate=(issued.certificate_pem, issued.key_pem),
         )
         self._state.write(FILE, content.encode())
-        self._renewed = self._now()
+        self._renewed, self._written = self._now(), credential.id
 
     async def try_to_renew(self) -> None:
         """Write a new kubeconfig if it is due, or if the time was set back; log expected errors."""
@@ -91,3 +97,8 @@ class AdminKubeconfig:
                 path=str(self._state.path),
                 reason=one_line(e),
             )
+
+    def _ended(self, credential: Credential) -> None:
+        if credential.id == self._written:
+            self._renewed = 0.0  # if it fails now, the next check retries
+            Deferred.fromCoroutine(self.try_to_renew())

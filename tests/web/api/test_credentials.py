@@ -54,6 +54,24 @@ class CredentialTests(ApiTestCase):
         assert credential is not None
         self.assertTrue(credential.revoked)
 
+    def test_revoke_an_administrators(self) -> None:
+        """Only administrators may revoke an administrator's credential."""
+        admin, _ = self.successResultOf(self.credentials.issue_token("", "root", ["tower:admins"], 60))
+        self.add("alpha")
+        other = self.issue("alpha", "joe")
+        self.user = ("jane", ("operators",))
+        error = self.refused(403, "DELETE", f"{self.path}/{admin.id}")
+        self.assertEqual(
+            error.message,
+            f'credentials.cluster.kubesphere.io "{admin.id}" is forbidden: User "jane" cannot delete '
+            'resource "credentials" in API group "cluster.kubesphere.io" at the cluster scope: it is an '
+            "administrator's: only the group tower:admins may revoke it; ask a member of that group",
+        )
+        self.ask("DELETE", f"{self.path}/{other}")
+        self.user = ("root", ("tower:admins",))
+        self.ask("DELETE", f"{self.path}/{admin.id}")
+        self.assertEqual(self.get(self.path)["items"], [])
+
     def test_one_as_table(self) -> None:
         """One credential as a table."""
         name = self.issue("", "admin")

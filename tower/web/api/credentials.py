@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Clusters
-from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.credentials import ADMINS, Credential, Credentials
 from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.request_info import RequestInfo
 from tower.kube.timestamps import timestamp
 from tower.store import IStore
 from tower.store.kinds import CREDENTIALS
+from tower.web.access.authorization.attributes import Attributes
+from tower.web.access.authorization.cluster_scope import OWN
+from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
+from tower.web.api.discovery import TOWER
 from tower.web.api.objects import delete_response, list_response, selected
 from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
@@ -24,8 +29,14 @@ class CredentialsApi:
     """`credentials`: the valid credentials of users; a delete revokes one."""
 
     def __init__(
-        self, store: IStore, credentials: Credentials, clusters: Clusters, clock: IReactorTime
+        self,
+        store: IStore,
+        credentials: Credentials,
+        clusters: Clusters,
+        clock: IReactorTime,
+        rights: OwnRights,
     ) -> None:
+        self._rights = rights
         self._store = store
         self._clusters = clusters
         self._credentials = credentials
@@ -44,7 +55,7 @@ class CredentialsApi:
                     return Response.of_json(table(CREDENTIAL_COLUMNS, [item], now, media=call.table))
                 return Response.of_json(item)
             case "DELETE", (name,):
-                self._find(name)
+                self._check_revocation(call, self._find(name))
                 await self._credentials.revoke(name)
                 return delete_response("credentials", name)
             case _, (() | (_,)):
@@ -61,6 +72,22 @@ class CredentialsApi:
     def _object(self, credential: Credential) -> Object:
         cluster = self._clusters.get(credential.cluster)
         return _credential(credential, {} if cluster is None else cluster.labels)
+
+    def _check_revocation(self, call: Call, credential: Credential) -> None:
+        """Check that the user may revoke a credential: only administrators may disconnect each other.
+
+        :raise StatusError: 403.
+        """
+        user = call.as_user
+        if ADMINS not in credential.groups or self._rights.is_privileged(user):
+            return
+        group, version = TOWER.group, TOWER.version
+        info = RequestInfo(
+            "delete", "", group, version, "", "credentials", "", credential.id, is_resource=True
+        )
+        raise Attributes(user, info, OWN).refusal(
+            f"it is an administrator's: only the group {ADMINS} may revoke it", "ask a member of that group"
+        )
 
     def _find(self, name: str) -> Credential:
         credential = self._credentials.get(name)

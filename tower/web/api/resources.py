@@ -83,7 +83,7 @@ def tower_api(
                 limits=limits,
             ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
-            "credentials": CredentialsApi(store, records.credentials, clusters, clock),
+            "credentials": CredentialsApi(store, records.credentials, clusters, clock, rights),
             "agents": AcrossClusters(clusters, "Agent", agents, AGENT_COLUMNS, clock, rows_by_tunnel),
             "nodes": AcrossClusters(clusters, "Node", nodes, NODE_COLUMNS, clock),
             "hostkeys": AcrossClusters(clusters, "HostKey", host_keys, HOST_KEY_COLUMNS, clock),
