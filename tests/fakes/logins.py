@@ -139,7 +139,7 @@ class LoginKit:
         self.method = LoginMethod(self.sessions, self.confirmer, self.fingerprint, clock.seconds)
         self.clusters = Clusters(self.store, None, clock, MemberCredentials(self.store, vault))
         self._test.addCleanup(self.clusters.stop)
-        entered = EnteredClusters(self.clusters, self.policies.index, clock.seconds)
+        entered = EnteredClusters(self.clusters, self.policies.index, clock, clock.seconds)
         self.beginning = SessionRequests(
             self.sessions, self.confirmer, self.oidc, entered, self.settings, clock.seconds
         )

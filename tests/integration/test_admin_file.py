@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 from tests.integration import harness
@@ -27,6 +28,10 @@ class AdminFileTests(harness.TowerTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.decode()
 
+    def differs(self, file: Path, content: bytes) -> bool:
+        """Return whether a file has another content."""
+        return file.read_bytes() != content
+
     def test_always_works(self) -> None:
         """The file works if all requests into clusters are denied, and again after each revocation."""
         self.tower.add("alpha", member().agent)
@@ -37,8 +42,9 @@ class AdminFileTests(harness.TowerTestCase):
         self.assertIn("alpha", self.kubectl(file, "get", "clusters"))
         for _ in range(2):
             before = file.read_bytes()
+            replaced = partial(self.differs, file, before)
             listed = json.loads(self.kubectl(file, "get", "credentials", "-o", "json"))["items"]
             own = [each["metadata"]["name"] for each in listed if each["spec"]["user"] == "tower-admin"]
             run([str(kubectls()[-1]), f"--kubeconfig={file}", "delete", "credential", own[-1]])
-            wait_for("the new file", lambda before=before: file.read_bytes() != before, 2)
+            wait_for("the new file", replaced, 2)
             self.kubectl(file, "label", "--overwrite", "cluster", "alpha", "env=test")

@@ -37,6 +37,13 @@ class PolicyIndex:
         """Stop to follow the store."""
         self._watch.stop()
 
+    def of(self, subjects: Iterable[SubjectKey]) -> list[AccessPolicy]:
+        """Return the policies of these subjects for any cluster, by name."""
+        found: dict[str, AccessPolicy] = {}
+        for subject in subjects:
+            found |= self._by_subject.get(subject, {})
+        return [found[name] for name in sorted(found)]
+
     def matching(
         self, subjects: Iterable[SubjectKey], cluster: str, labels: Mapping[str, str]
     ) -> list[AccessPolicy]:

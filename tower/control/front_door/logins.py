@@ -76,7 +76,7 @@ class Logins:
         sessions = records.login_sessions
         requests = TokenEndpoint(reactor, secrets=settings.secrets)
         confirmer = Confirmer(sessions, oidc, settings.client_of, requests, self._in_use, seconds, reactor)
-        clusters = EnteredClusters(records.clusters, policies, seconds)
+        clusters = EnteredClusters(records.clusters, policies, reactor, seconds)
         beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)
         self.pages = LoginPages(beginning, clusters, settings, lambda: oidc.issuers, authorities)

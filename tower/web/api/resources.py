@@ -90,7 +90,7 @@ def tower_api(
             "jointokens": AnyJoinTokens(clusters, join_tokens, records.tokens, clock),
             "rotations": RotationsApi(rotations, clock),
             "accesspolicies": AccessPoliciesApi(
-                records.policies, version, clock, PolicyPreview(policies, clusters), limits, rights
+                records.policies, version, clock, PolicyPreview(policies, clusters, clock), limits, rights
             ),
             "accessreviews": AccessReviewsApi(clusters, policies, clock, rules),
             "loginsessions": LoginSessionsApi(records.login_sessions, clock),

@@ -93,10 +93,10 @@ class LoginPages:
             await waiting
         match request.method, request.path:
             case ((b"GET" | b"HEAD"), b"/login/clusters"):
-                items = self._items(request)
+                items = await self._items(request)
                 return _private({"apiVersion": API_VERSION, "kind": "ClusterList", "items": items})
             case ((b"GET" | b"HEAD"), b"/login/session"):
-                return _private(self._shown(request, self._session(request)))
+                return _private(await self._shown(request, self._session(request)))
             case b"DELETE", b"/login/session":
                 return await self._end(request)
             case b"POST", b"/login/sessions":
@@ -109,7 +109,7 @@ class LoginPages:
         identity: Any = request.identity
         body = await call_of(request).read()
         session = await self._requests.begin(identity, request.fields.bearer or b"", body)
-        return _private(self._shown(request, session), 201)
+        return _private(await self._shown(request, session), 201)
 
     async def _end(self, request: Request) -> Outcome:
         session = self._session(request)
@@ -125,11 +125,11 @@ class LoginPages:
             )
         return session
 
-    def _items(self, request: Request) -> list[dict[str, Any]]:
+    async def _items(self, request: Request) -> list[dict[str, Any]]:
         identity: Any = request.identity
-        return self._clusters.of(identity)
+        return await self._clusters.of(identity)
 
-    def _shown(self, request: Request, session: LoginSession) -> dict[str, Any]:
+    async def _shown(self, request: Request, session: LoginSession) -> dict[str, Any]:
         return {
             "apiVersion": API_VERSION,
             "kind": "LoginSession",
@@ -139,7 +139,7 @@ class LoginPages:
             "issuer": session.issuer,
             "expirationTimestamp": timestamp(session.expires),
             "confirmed": session.is_confirmed_again,
-            "clusters": self._items(request),
+            "clusters": await self._items(request),
         }
 
 

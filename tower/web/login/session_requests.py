@@ -75,7 +75,7 @@ class SessionRequests:
             self._check_person(provider, refresh_token, now - issued)
         else:
             refresh_token = ""
-            if not self._clusters.of(identity):
+            if not await self._clusters.of(identity):
                 raise Forbidden(
                     f"no access policy admits {identity.user} to a cluster: ask an administrator of Tower "
                     "for one ('tower access explain USER CLUSTER' shows the decision)",

@@ -1,5 +1,5 @@
 """The resources `accesspolicies` and `accessreviews` of Tower's own API.
 
-`policies_api` serves policies, `policy_writer` computes and stores their changes, and `policy_preview` lists
+`policies_api` serves policies, `policy_form` describes them to the writer, and `policy_preview` lists
 the effects of a change.  `access_reviews` explains whether a user enters a cluster.
 """

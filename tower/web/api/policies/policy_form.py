@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from attrs import evolve, frozen
@@ -16,10 +16,10 @@ from tower.web.api.calls.call import Call
 from tower.web.api.discovery import GROUP
 from tower.web.api.fields.kinds import KINDS
 from tower.web.api.table import Object
-from tower.web.api.writes.object_writer import ObjectFacts
+from tower.web.api.writes.object_form import ObjectFacts
 
 #: Returns warnings about the effects of a write, given the policy before and after it.
-Preview = Callable[[AccessPolicy | None, AccessPolicy | None], list[str]]
+Preview = Callable[[AccessPolicy | None, AccessPolicy | None], Awaitable[list[str]]]
 
 
 def show_policy(policy: AccessPolicy) -> Object:
@@ -45,7 +45,7 @@ def show_policy(policy: AccessPolicy) -> Object:
 
 @frozen(eq=False, repr=False)
 class PolicyForm:
-    """See `tower.web.api.writes.object_writer.ObjectForm`.
+    """See `tower.web.api.writes.object_form.ObjectForm`.
 
     :param preview: for dry runs.
     """
@@ -96,6 +96,6 @@ class PolicyForm:
         """See `ObjectForm`."""
         return warnings_of(item.spec)
 
-    def preview(self, old: AccessPolicy | None, new: AccessPolicy | None) -> list[str]:
+    async def preview(self, old: AccessPolicy | None, new: AccessPolicy | None) -> list[str]:
         """See `ObjectForm`."""
-        return self._preview(old, new)
+        return await self._preview(old, new)

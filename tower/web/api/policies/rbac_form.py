@@ -33,7 +33,7 @@ from tower.web.api.fields.other_kinds import OTHER_KINDS
 from tower.web.api.fields.schema import pruned
 from tower.web.api.policies.rbac_types import check_types
 from tower.web.api.table import Object
-from tower.web.api.writes.object_writer import ObjectFacts
+from tower.web.api.writes.object_form import ObjectFacts
 
 
 def show_rbac(item: RbacObject) -> Object:
@@ -53,7 +53,7 @@ def show_rbac(item: RbacObject) -> Object:
 
 @frozen(eq=False, repr=False)
 class RbacForm:
-    """See `tower.web.api.writes.object_writer.ObjectForm`."""
+    """See `tower.web.api.writes.object_form.ObjectForm`."""
 
     _kind: RbacKind
     _objects: RbacObjects
@@ -107,7 +107,7 @@ class RbacForm:
         """See `ObjectForm`."""
         return []
 
-    def preview(self, old: RbacObject | None, new: RbacObject | None) -> list[str]:
+    async def preview(self, old: RbacObject | None, new: RbacObject | None) -> list[str]:
         """See `ObjectForm`."""
         return []
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
-from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
+from tower.errors import Conflict, Invalid
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api.calls.call import Call
@@ -22,11 +22,11 @@ from tower.web.api.fields.managers import (
     read_managers,
     show_managers,
 )
-from tower.web.api.fields.schema import Schema
 from tower.web.api.objects import delete_response
 from tower.web.api.table import Object
 from tower.web.api.writes.cluster_object import strings_in
 from tower.web.api.writes.create_right import CreateRight
+from tower.web.api.writes.object_form import ObjectForm, ObjectStore, T
 from tower.web.api.writes.requests import (
     read_delete_options,
     read_patch,
@@ -40,122 +40,6 @@ from tower.web.outcome import Response
 METADATA_LIMIT = 256 * 1024
 
 _COMMON = ("apiVersion", "kind", "metadata")
-
-
-class Stored(Protocol):
-    """A stored object; its name has the namespace before a slash, if it has one."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-
-    @property
-    def resource_version(self) -> int:
-        """Its version."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Its labels."""
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """Its annotations."""
-
-    @property
-    def managed(self) -> tuple[Mapping[str, Any], ...]:
-        """Owners of its fields."""
-
-
-T = TypeVar("T", bound=Stored)
-
-
-class ObjectStore(Protocol[T]):
-    """The stored objects of one kind."""
-
-    def get(self, path: str) -> T | None:
-        """Return an object, or None."""
-
-    def require(self, path: str) -> T:
-        """Return an object, or raise `NotFound`."""
-
-    async def add(self, new: T) -> T:
-        """Store a new object."""
-
-    async def change(self, path: str, edit: Callable[[T], T], version: int | None = None) -> T:
-        """Change an object."""
-
-    async def remove(self, path: str, check: Callable[[T], None]) -> T | None:
-        """Remove an object."""
-
-    def changed_meanwhile(self, path: str) -> Conflict:
-        """Return the error for a write to an old version."""
-
-    def not_found(self, path: str) -> NotFound:
-        """Return the error for an unknown object."""
-
-    def exists(self, path: str) -> AlreadyExists:
-        """Return the error for a second object of a name."""
-
-
-@frozen
-class ObjectFacts:
-    """Facts about a resource.
-
-    :ivar api_version: of the objects.
-    :ivar plural: of the resource; also *group*.
-    :ivar what: the kind in errors; *what_all* in the plural.
-    :ivar fields: those next to the metadata.
-    :ivar has_strategic: whether clients may send strategic merge patches: no list is merged by a key.
-    """
-
-    api_version: str
-    kind: str
-    plural: str
-    group: str
-    what: str
-    what_all: str
-    fields: tuple[str, ...]
-    schema: Schema
-    has_strategic: bool = False
-
-
-class ObjectForm(Protocol[T]):
-    """The form of the objects of one resource."""
-
-    @property
-    def facts(self) -> ObjectFacts:
-        """Return the facts about the resource."""
-
-    def new(self, name: str, namespace: str, value: Mapping[str, Any]) -> T:
-        """Return a new object, without metadata."""
-
-    def edited(self, old: T, value: Mapping[str, Any]) -> T:
-        """Return *old* with the fields of *value* next to the metadata."""
-
-    def with_parts(self, item: T, **parts: Any) -> T:
-        """Return *item* with other labels, annotations or owners (*managed*)."""
-
-    def settled(self, old: T, new: T) -> T:
-        """Return *new* as it will be stored in place of *old*."""
-
-    def body(self, item: T) -> dict[str, Any]:
-        """Return the fields next to the metadata."""
-
-    def show(self, item: T) -> Object:
-        """Return the whole object."""
-
-    def check(self, call: Call, old: T | None, new: T) -> None:
-        """Check that the caller may write this."""
-
-    def warnings(self, item: T) -> list[str]:
-        """Return warnings about an object."""
-
-    def preview(self, old: T | None, new: T | None) -> list[str]:
-        """Return warnings about the effects of a write, for dry runs."""
 
 
 @frozen(eq=False, repr=False)
@@ -201,7 +85,7 @@ class ObjectWriter(Generic[T]):
             return self._removed(name, removed)
         old = self._objects.require(path)
         check(old)
-        return with_warnings(self._removed(name, old), self._form.preview(old, None))
+        return with_warnings(self._removed(name, old), await self._form.preview(old, None))
 
     def _removed(self, name: str, item: T | None) -> Response:
         uid = {} if item is None else {"uid": item.uid}
@@ -269,7 +153,7 @@ class ObjectWriter(Generic[T]):
         elif self._objects.get(item.name) is not None:
             raise self._objects.exists(item.name)
         else:
-            warnings += form.preview(None, item)
+            warnings += await form.preview(None, item)
         return write_response(self._shown(call, item), 201, warnings)
 
     async def _change(self, call: Call, path: str, edit: Callable[[T], T], version: int | None) -> Response:
@@ -287,7 +171,7 @@ class ObjectWriter(Generic[T]):
         if version not in (None, old.resource_version):
             raise self._objects.changed_meanwhile(path)
         item = checked(old)
-        warnings = form.warnings(item) + form.preview(old, item)
+        warnings = form.warnings(item) + await form.preview(old, item)
         return write_response(self._shown(call, item), 200, warnings)
 
     def _replaced(self, call: Call, old: T, value: Mapping[str, Any]) -> T:
