@@ -30,6 +30,8 @@ JSON = {b"content-type": b"application/json"}
 class LoginPagesTests(SynchronousTestCase):
     """The pages with one issuer and two clusters."""
 
+    foreign = b""
+
     def setUp(self) -> None:
         """Add the clusters."""
         self.kit = LoginKit(self)
@@ -40,7 +42,7 @@ class LoginPagesTests(SynchronousTestCase):
     def ask(self, method: str, path: str, token: bytes, body: Any = None) -> Any:
         """Return the object of an answer, or the error as a Status."""
         content = b"{}" if body is None else json.dumps(body).encode()
-        fields: Any = FakeFields(token, lines=JSON)
+        fields: Any = FakeFields(token, self.foreign, lines=JSON)
         request: Any = FakeRequest(path.encode(), method.encode(), fields, raw=content)
         try:
             presented = Presented(None, token)
@@ -109,6 +111,19 @@ class LoginPagesTests(SynchronousTestCase):
         self.refused(404, "no such page", self.ask("GET", "/login/x", token))
         self.refused(405, "PUT is not supported", self.ask("PUT", "/login/session", token))
         self.assertEqual(audited, [(method, "") for method in (b"GET", b"GET", b"GET", b"PUT")])
+
+    def test_identity_fields(self) -> None:
+        """A request with an identity field is rejected on every page, never answered for its sender."""
+        session = self.kit.begun()
+        self.foreign = b"Impersonate-User"
+        for method, path, token in (
+            ("GET", "/login/clusters", self.kit.token(session)),
+            ("GET", "/login/session", self.kit.token(session)),
+            ("DELETE", "/login/session", self.kit.token(session)),
+            ("POST", "/login/sessions", self.kit.id_token(groups=["dev"])),
+        ):
+            self.refused(403, "the header Impersonate-User is not accepted", self.ask(method, path, token))
+        self.assertEqual(self.kit.sessions.list(), [session])
 
     def test_session(self) -> None:
         """A session begins with an ID token, is shown to its user, and ends with a logout."""

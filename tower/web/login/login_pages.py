@@ -11,6 +11,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from tower.clusters.login.login_session import LoginSession
+from tower.errors import Forbidden
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.access.audit.changes import by_author
@@ -82,6 +83,7 @@ class LoginPages:
     def __call__(self, request: Request) -> Deferred[Outcome]:
         """Return the answer to an authenticated request, which the audit log has.
 
+        :raise Forbidden: through the Deferred: the request has an identity field.
         :raise StatusError: through the Deferred: the page does not exist, or not for this method.
         """
         return by_author(request, self._audited(request))
@@ -91,6 +93,12 @@ class LoginPages:
         waiting = request.audit("")
         if waiting is not None:
             await waiting
+        if foreign := request.fields.foreign:
+            raise Forbidden(
+                f"the header {foreign.decode('latin-1')} is not accepted: the pages of logins are about the "
+                "user who sends the request; omit it (kubectl: --as, --as-group and --as-uid)",
+                "impersonation",
+            )
         match request.method, request.path:
             case ((b"GET" | b"HEAD"), b"/login/clusters"):
                 items = await self._items(request)
