@@ -26,6 +26,14 @@ RULES = (
     _may_be("serviceaccounts", "", "ci"),
     _may_be("uids", _AUTHENTICATION, "5"),
     _may_be("userextras/scopes", _AUTHENTICATION),
+    # constrained impersonation, which Tower does not know
+    {"verbs": ["impersonate:user-info"], "apiGroups": [_AUTHENTICATION], "resources": ["users"]}
+    | {"resourceNames": ["dan"]},
+    {
+        "verbs": ["impersonate-on:user-info:create"],
+        "apiGroups": [_AUTHENTICATION],
+        "resources": ["selfsubjectreviews"],
+    },
     {
         "verbs": ["create", "update"],
         "apiGroups": [RBAC],
@@ -94,6 +102,10 @@ IMPERSONATION = Table(
         _row("Impersonate-Uid: 5"),
         _row("Impersonate-Extra-scopes: a"),
         _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
+        _row(
+            "Impersonate-User: dan",
+            other=_kept("constrained impersonation (beta in 1.36): Tower requires the verb `impersonate`"),
+        ),
         _row("Impersonate-User: ", other=_kept("an identity field must not be empty", ours="400")),
         _row(BOB, "Impersonate-User: eve", other=_TWO),
         _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
@@ -101,6 +113,11 @@ IMPERSONATION = Table(
         _row("Impersonate_User: bob", other=_kept("some servers read it as `Impersonate-User`")),
         _row(BOB, "X-Remote-User: eve", other=_kept(_NEVER)),
         _row("X-Remote-Group: system:masters", other=_kept(_NEVER)),
+        _row(
+            BOB,
+            "Impersonate-Extra-%53copes: a",
+            other=_kept("an escaped key is in lower case, too, as clusters get it from Tower", "403", "201"),
+        ),
         _row(BOB, "Impersonate-Extra-: a", other=_kept("the key of an extra field cannot be empty", "403")),
     ],
 )

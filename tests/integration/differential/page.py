@@ -26,6 +26,7 @@ The other {different} are below, with the reasons.  `tests/integration/test_bad_
 {summary}
 
 More differences: [servers](servers.md#differences-from-kube-apiserver), [authentication](authentication.md),
+[acting as another user](authorization.md#acting-as-another-user),
 [modes of authorization](authorization-modes.md#differences-from-kube-apiserver), [audit log](audit-log.md),
 [options](kube-apiserver-options.md),
 [parts that Tower does not have](not-carried.md).

@@ -83,6 +83,14 @@ class WantedTests(SynchronousTestCase):
         ]
         self.assertEqual(found, expected)
 
+    def test_escaped_keys(self) -> None:
+        """The right is needed for the key that the cluster gets, also if its letters are escaped."""
+        fields = ("Impersonate-User: bob", "Impersonate-Extra-%41dmin: x", "Impersonate-Extra-Admin: y")
+        wanted = wanted_of(fields_of(*fields))
+        self.assertEqual(wanted.user.extra, (("admin", ("x", "y")),))
+        self.assertEqual([each.subresource for each in wanted.rights[1:]], ["admin", "admin"])
+        self.assertIn(b"Impersonate-Extra-admin: x\r\n", identity_lines("bob", (), "", wanted.user.extra))
+
     def test_accounts(self) -> None:
         """Service accounts and nodes have the groups that Kubernetes gives them."""
         name = "system:serviceaccount:build:ci"

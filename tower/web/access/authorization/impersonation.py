@@ -148,7 +148,8 @@ def _text(name: bytes, raw: bytes) -> str:
 
 
 def _key(name: bytes, lower: bytes) -> str:
-    key = unquote_to_bytes(lower[len(_EXTRA) :]).decode("utf-8", "replace")
+    """Return the key of an extra field; also in lower case if it is escaped, as clusters will get it."""
+    key = unquote_to_bytes(lower[len(_EXTRA) :]).decode("utf-8", "replace").lower()
     if _KEY.fullmatch(key) is None:
         raise Forbidden(f"the header {name.decode('latin-1')} is not accepted: omit it", "impersonation")
     return key
