@@ -156,7 +156,7 @@ class PageTests(AccessPagesCase):
                     guide.errors,
                 )
             elif heading == "Explanations":
-                self.assertEqual(out.count("jane enters cluster alpha by access policy developers\n"), 2)
+                self.assertEqual(out.count("jane enters cluster alpha by access policy developers\n"), 3)
                 self.assertIn("tower: jane must not create pods/exec in cluster alpha: access policy", out)
         self.facts(guide.fenced["Names in the cluster"][0])
 

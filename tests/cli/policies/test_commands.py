@@ -55,6 +55,8 @@ class AccessCommandTests(CommandTestCase):
         """Options that make no sense together are rejected with the cure."""
         for words, text in (
             (("--resource", "pods"), "require --verb"),
+            (("--name", "web"), "require --verb"),
+            (("--verb", "get", "--path", "/x", "--name", "web"), "--name requires --resource"),
             (("--verb", "get", "--resource", "pods", "--path", "/x"), "exclude each other"),
             (("--claim", "x"), "must be KEY=VALUE"),
         ):

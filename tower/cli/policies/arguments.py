@@ -42,6 +42,9 @@ def add_access_commands(commands: Commands[Parser]) -> None:
         "--resource", metavar="RESOURCE", help="resource, such as pods, pods/exec or deployments.apps"
     )
     explain.add_argument("--namespace", metavar="NAME", help="namespace of the request")
+    explain.add_argument(
+        "--name", metavar="NAME", dest="object_name", help="name of the object, for rules with resourceNames"
+    )
     explain.add_argument("--path", metavar="PATH", help="path of the request, in place of --resource")
     explain.add_argument(
         "--target", metavar="TARGET", help="target of the request (default: kubernetes, the API server)"

@@ -57,8 +57,11 @@ def explain(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def _question(options: argparse.Namespace) -> dict[str, Any]:
-    if options.verb is None and (options.resource or options.path or options.namespace):
-        raise UsageFailed("--resource, --namespace and --path require --verb, such as --verb get")
+    asked = (options.resource, options.namespace, options.object_name, options.path)
+    if options.verb is None and any(asked):
+        raise UsageFailed("--resource, --namespace, --name and --path require --verb, such as --verb get")
+    if options.object_name and not options.resource:
+        raise UsageFailed("--name requires --resource, such as --resource pods")
     if options.resource and options.path:
         raise UsageFailed("--resource and --path exclude each other")
     claims: dict[str, list[str]] = {}
@@ -79,6 +82,7 @@ def _question(options: argparse.Namespace) -> dict[str, Any]:
         "group": group,
         "resource": f"{resource}/{subresource}" if subresource else resource,
         "namespace": options.namespace,
+        "name": options.object_name,
         "path": options.path,
     }
     return {key: value for key, value in spec.items() if value}

@@ -24,6 +24,18 @@ ALL_LEVELS = FULL | EDIT | NO_EXEC | READ_ONLY
 #: Levels by their names in policies.
 LEVELS = {"full": FULL, "edit": EDIT, "no-exec": NO_EXEC, "read-only": READ_ONLY}
 
+#: Kubernetes' verbs with the methods of their requests.
+METHODS = {
+    "get": b"GET",
+    "list": b"GET",
+    "watch": b"GET",
+    "create": b"POST",
+    "update": b"PUT",
+    "patch": b"PATCH",
+    "delete": b"DELETE",
+    "deletecollection": b"DELETE",
+}
+
 #: Longest target that is cached, B.
 _LONGEST_CACHED = 256
 

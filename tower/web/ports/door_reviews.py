@@ -12,6 +12,8 @@ from typing import Any
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
+from tower.clusters.policies.access_levels import FULL, LEVELS
+from tower.clusters.policies.permitted_rules import permitted_rules
 from tower.errors import Forbidden, TowerError
 from tower.kube.access.rbac import ALL_RIGHTS, Rule
 from tower.kube.request_info import RequestInfo
@@ -114,10 +116,13 @@ class DoorReviews:
         rules, errors = list(ALL_RIGHTS), list[str]()
         if self._rules is not None:
             rules, errors = self._rules.rules_for(user_of(identity), namespace, cluster)
-        entry = identity.sender.entry
-        if entry is not None and entry.levels:
-            names = ", ".join(entry.policies)
-            errors.append(f"access policy {names} may permit fewer verbs")
+        sender, found = identity.sender, self._find(cluster)
+        if sender.entry is not None and sender.entry.levels and found is not None:
+            levels = self._entry.levels(sender.at_door, found)
+            rules = list(permitted_rules(rules, levels))
+            if not levels & FULL:
+                access = " and ".join(name for name, level in LEVELS.items() if levels & level)
+                errors.append(f"access policies permit only {access} access")
         status = rules_status(_distinct(rules), [*errors, _INCOMPLETE])
         return {**status, "incomplete": True}
 

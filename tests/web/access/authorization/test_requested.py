@@ -260,7 +260,14 @@ class RoutedTests(SynchronousTestCase):
         found = self.reviewed(rules, {"spec": {"namespace": "default"}})
         status = json.loads(found.body)["status"]
         self.assertTrue(status["incomplete"])
-        self.assertIn("access policy p may permit fewer verbs", status["evaluationError"])
+        self.assertIn("access policies permit only read-only access", status["evaluationError"])
+        verbs = [rule["verbs"] for rule in status["resourceRules"] + status["nonResourceRules"]]
+        self.assertEqual(verbs, [["get", "list", "watch"], ["get", "head", "options"]])
+        self.policies.put("q", spec_of(access="no-exec"))
+        status = json.loads(self.reviewed(rules, {"spec": {"namespace": "default"}}).body)["status"]
+        self.assertIn("permit only no-exec and read-only access", status["evaluationError"])
+        self.assertIn("delete", status["resourceRules"][0]["verbs"])
+        self.policies.drop("q")
         self.policies.put("p", spec_of())
         self.assertIsInstance(self.reviewed(rules, {"spec": {"namespace": "default"}}), Relay)
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from math import inf
+from operator import or_
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
@@ -120,6 +122,11 @@ class ClusterEntry:
             self._kept.clear()
         self._kept[key] = _Decision(entered, cluster.labels, cluster.identities)
         return entered
+
+    def levels(self, identity: Identity, cluster: Cluster) -> int:
+        """Return the levels of access to the API server that policies give a user now."""
+        found = grounds(self._index, identity, cluster, Asked(), self._seconds())
+        return reduce(or_, (policy.spec.level for policy in found.permitting), 0)
 
     def _admitted(self, identity: Identity, cluster: Cluster, asked: Asked, now: float) -> Identity:
         found = grounds(self._index, identity, cluster, asked, now)

@@ -6,6 +6,7 @@ from functools import partial
 
 from tower.clusters.policies.access_levels import (
     FULL,
+    METHODS,
     STREAM_LEVELS,
     levels_of,
     levels_of_info,
@@ -20,19 +21,6 @@ from tower.web.outcome import RawStream, Relay
 
 #: Longest verb and object in an error, characters.
 _SHOWN = 100
-
-
-#: Kubernetes' verbs with the methods of their requests.
-METHODS = {
-    "get": b"GET",
-    "list": b"GET",
-    "watch": b"GET",
-    "create": b"POST",
-    "update": b"PUT",
-    "patch": b"PATCH",
-    "delete": b"DELETE",
-    "deletecollection": b"DELETE",
-}
 
 
 def asked_of(request: Request) -> Asked:

@@ -9,7 +9,7 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION, Clusters
-from tower.clusters.policies.access_levels import ALL_LEVELS, levels_of_target
+from tower.clusters.policies.access_levels import ALL_LEVELS, METHODS, levels_of_target
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.errors import Forbidden, Invalid
 from tower.kube.request_info import RequestInfo
@@ -21,7 +21,7 @@ from tower.web.access.authorization.attributes import Attributes
 from tower.web.access.authorization.cluster_entry import Asked, ClusterEntry, grounds
 from tower.web.access.authorization.decision import Decision
 from tower.web.access.authorization.mode_filter import ModeAuthorization, user_of
-from tower.web.access.authorization.requested import METHODS, asked_about
+from tower.web.access.authorization.requested import asked_about
 from tower.web.api.calls.call import Call
 from tower.web.api.objects import read_spec
 from tower.web.outcome import Outcome, Response
