@@ -34,6 +34,7 @@ PAGES = (
 )
 #: Commands in texts that are not advice: a problem of kubectl.
 OUTSIDE = {"kubectl get --raw"}
+ACCOUNT = "system:serviceaccount:build:ci"
 PLACEHOLDER = "      -----BEGIN CERTIFICATE-----\n      …\n      -----END CERTIFICATE-----\n"
 
 
@@ -129,7 +130,7 @@ class PageTests(AccessPagesCase):
         (self.folder / "authentication.yaml").write_text(text)
         with self.proxy("login.md", "Pipelines and pods") as program:
             wait_for("the keys", lambda: program.output().count("its keys are in use") == 2, 30)
-            self.tower.add("alpha", self.member.agent)
+            self.tower.add("alpha", self.member.agent, f"--allow-system-identity={ACCOUNT}")
             self.authorization()
             self.login()
         self.anonymous()
@@ -159,30 +160,37 @@ class PageTests(AccessPagesCase):
                 self.assertEqual(out.count("jane enters cluster alpha by access policy developers\n"), 3)
                 self.assertIn("tower: jane must not create pods/exec in cluster alpha: access policy", out)
         self.facts(guide.fenced["Names in the cluster"][0])
+        self.acting(guide)
+
+    def acting(self, guide: Guide) -> None:
+        """A user acts as a service account; the page names the agent's option."""
+        page = "authorization.md"
+        self.assertIn(f"--allow-system-identity {ACCOUNT}`", (DOCS / page).read_text())
+        shutil.copy(self.member.admin, self.folder / "alpha.kubeconfig")
+        self.member.kubectl("create", "namespace", "build")
+        self.addCleanup(self.member.kubectl, "delete", "namespace", "build", "--wait=false")
+        for number in (0, 1):
+            self.assertIn("created", self.run_block(page, guide, "Service accounts", number))
+        right = {"resource": "serviceaccounts", "name": "ci", "namespace": "build"}
+        wait_for("the agent's right", lambda: self.agent_may_be(right), 20)
+        self.assertIn("system:serviceaccounts:build", self.run_block(page, guide, "Service accounts", 2))
 
     def facts(self, rules: str) -> None:
         """The rules let an agent forward UIDs."""
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": "system:serviceaccount:tower-system:tower-agent",
-                "resourceAttributes": {
-                    "verb": "impersonate",
-                    "group": "authentication.k8s.io",
-                    "resource": "uids",
-                },
-            },
-        }
-
-        def is_allowed() -> bool:
-            answer = self.member.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review).encode())
-            return bool(json.loads(answer)["status"]["allowed"])
-
-        self.assertFalse(is_allowed())
+        right = {"group": "authentication.k8s.io", "resource": "uids"}
+        self.assertFalse(self.agent_may_be(right))
         self.member.kubectl("apply", "-f", "-", stdin=rules.encode())
         self.addCleanup(self.member.kubectl, "delete", "-f", "-", stdin=rules.encode())
-        wait_for("the right", is_allowed, 20)
+        wait_for("the right", lambda: self.agent_may_be(right), 20)
+
+    def agent_may_be(self, right: dict[str, str]) -> bool:
+        """Return whether the agent's account may impersonate a resource."""
+        user = "system:serviceaccount:tower-system:tower-agent"
+        spec = {"user": user, "resourceAttributes": {"verb": "impersonate", **right}}
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        review = json.dumps({**kind, "spec": spec}).encode()
+        answer = self.member.kubectl("create", "-f", "-", "-o", "json", stdin=review)
+        return bool(json.loads(answer)["status"]["allowed"])
 
     def anonymous(self) -> None:
         """The files about anonymous users: they enter by a policy, for one path."""
