@@ -310,6 +310,28 @@ class LoginTests(SynchronousTestCase):
         self.assertEqual([each["name"] for each in written["contexts"]], ["tower/alpha", name])
         self.assertEqual(written["clusters"][0], other)
 
+    def test_changed_contexts(self) -> None:
+        """Names and the current context that a user chose with kubectl stay after later logins."""
+        for name in ("alpha", "beta"):
+            self.tower.tower("cluster", "add", name)
+        jane, program = self.person(follower()), kubectls()[-1]
+        words = ["login", self.url, "--certificate-authority", str(self.tower.state / "serving-ca.pem")]
+        jane.tower(*words)
+        config = partial(jane.kubectl, program, "config")
+        config("rename-context", "tower/beta", "prod")
+        config("use-context", "prod")
+        self.assertIn("the current context is prod", jane.tower(*words))
+        self.assertEqual(config("get-contexts", "-o", "name").split(), ["prod", "tower/alpha"])
+        self.assertIn("no agent", jane.try_kubectl(program, "get", "pods")[2])
+        self.tower.tower("cluster", "remove", "beta", "-y")
+        self.assertIn("the current context was prod: choose another one", jane.tower(*words))
+        self.assertEqual(config("current-context"), "prod\n")
+        error = jane.try_kubectl(program, "get", "pods")[2]
+        self.assertIn("context was not found for specified context: prod", error)
+        jane.tower("logout")
+        self.assertNotIn("the current context is", jane.tower(*words))
+        self.assertEqual(config("get-contexts", "-o", "name").split(), ["tower/alpha"])
+
 
 class CertifiedProviderTests(SynchronousTestCase):
     """A provider whose refresh tokens are valid once, and require consent; its client has a secret."""

@@ -18,7 +18,7 @@ from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.listing import listed_or_watched, selection
 from tower.cli.login.browser import by_browser, has_browser
-from tower.cli.login.contexts import WrittenContexts, write_contexts
+from tower.cli.login.contexts import WrittenContexts, current_of_others, write_contexts
 from tower.cli.login.door import Door, find_door, server_of
 from tower.cli.login.exchange import Unreachable
 from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
@@ -129,7 +129,8 @@ def _write(
         "provideClusterInfo": False,
     }
     names = [str(each["name"]) for each in session["clusters"]]
-    return write_contexts(path, files.server, door.ca_text, str(session["user"]), names, plugin)
+    user, current = str(session["user"]), current_of_others(path, os.environ)
+    return write_contexts(path, files.server, door.ca_text, user, names, plugin, current=current)
 
 
 def _own_command() -> str:
@@ -146,13 +147,18 @@ def _described(written: WrittenContexts, path: str) -> list[str]:
         lines = ["no access policy admits you to a cluster: ask an administrator of Tower"]
     else:
         lines = [f"contexts in {path}:", *(f"  {name}" for name in written.names)]
-        if written.current not in written.names:
-            lines.append(f"use one with 'kubectl --context {written.names[0]}'")
-        else:
+        if written.current in written.names:
             lines.append(f"the current context is {written.current}")
+        elif written.current not in written.removed:
+            lines.append(f"use one with 'kubectl --context {written.names[0]}'")
     if written.removed:
         lines.append(
             f"removed, because you cannot enter these clusters any more: {', '.join(written.removed)}"
+        )
+    if written.current in written.removed:
+        lines.append(
+            f"the current context was {written.current}: choose another one with 'kubectl config use-context "
+            "NAME'"
         )
     return lines
 
