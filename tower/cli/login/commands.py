@@ -27,6 +27,7 @@ from tower.cli.login.plugin import EXEC_VERSIONS, PluginFailed, credential
 from tower.cli.login.sessions import begin, read_token
 from tower.cli.login.signing import door_of, token_of
 from tower.cli.merging import default_file
+from tower.errors import one_line
 from tower.escaping import escaped
 
 
@@ -164,24 +165,43 @@ def _described(written: WrittenContexts, path: str) -> list[str]:
 
 
 def logout(options: argparse.Namespace) -> str:
-    """End sessions of this machine, and remove their contexts."""
-    lines = []
-    for files in _chosen(options.server, every=options.all):
-        session = files.read()
-        problem = _end(files, session)
-        path = str(session.get("kubeconfig") or default_file(os.environ))
-        removed: Sequence[str] = ()
-        if os.path.exists(path):
-            removed = write_contexts(path, files.server, "", "", (), {}).removed
+    """End sessions of this machine, and remove their contexts; a failure does not affect the others."""
+    chosen = _chosen(options.server, every=options.all)
+    if len(chosen) == 1:
+        return escaped(_logged_out(chosen[0]))
+    lines, failed = [], []
+    for files in chosen:
+        try:
+            lines.append(_logged_out(files))
+        except (CommandFailed, NotLoggedIn) as e:
+            failed.append(f"{files.server}: {one_line(e)}")
+    text = "\n".join(map(escaped, lines))
+    if failed:
+        if text:
+            print(text, flush=True)
+        raise CommandFailed(f"{len(failed)} of {len(chosen)} logouts failed: {'; '.join(failed)}")
+    return text
+
+
+def _logged_out(files: LoginFile) -> str:
+    """Log out of a Tower; return a line about it."""
+    session = files.read()
+    problem = _end(files, session)
+    path = str(session.get("kubeconfig") or default_file(os.environ))
+    removed: Sequence[str] = ()
+    if os.path.exists(path):
+        removed = write_contexts(path, files.server, "", "", (), {}).removed
+    try:
         files.remove()
-        text = f"logged out of {files.server}"
-        lines.append(f"{text}; removed {len(removed)} contexts from {path}" if removed else text)
-        if problem:
-            output.note(
-                f"the session {session['session']} goes on until it expires, because {problem}: an "
-                f"administrator can end it with 'tower session end {session['session']}'"
-            )
-    return "\n".join(map(escaped, lines))
+    except OSError as e:
+        raise CommandFailed(f"cannot remove {files.path}: {(e.strerror or str(e)).lower()}") from e
+    if problem:
+        output.note(
+            f"the session {session['session']} goes on until it expires, because {problem}: an "
+            f"administrator can end it with 'tower session end {session['session']}'"
+        )
+    text = f"logged out of {files.server}"
+    return f"{text}; removed {len(removed)} contexts from {path}" if removed else text
 
 
 def _end(files: LoginFile, session: Mapping[str, Any]) -> str:
