@@ -199,14 +199,15 @@ class FrontDoorTests(RouterTestCase):
             self.refused(404, self.front, path)
 
     def test_metrics(self) -> None:
-        """The metrics are for administrators: the page is behind the chain, without a cluster."""
+        """The metrics are for administrators: page and method are behind the chain, without a cluster."""
         page = self.successResultOf(self.ask(self.front, b"/metrics"))
         self.assertEqual((page.code, page.body), (200, b"tower_up 1.0\n"))
         self.assertIn((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"), page.headers)
         self.assertEqual(self.asked, [""])
         self.refused(405, self.front, b"/metrics", b"POST")
         self.closed = True
-        self.refused(401, self.front, b"/metrics")
+        for method in (b"GET", b"POST"):
+            self.refused(401, self.front, b"/metrics", method)
 
     def test_metrics_of_a_cluster(self) -> None:
         """With a cluster's credential, /metrics is its API server's; with an administrator's, Tower's."""
