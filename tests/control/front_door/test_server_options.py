@@ -71,7 +71,7 @@ class ServerOptionsTests(SynchronousTestCase):
             self.assertIn(text, self.problem(argument), argument)
 
     def test_origins(self) -> None:
-        """Patterns pin both ends of the host; several are separated by commas; an empty value is none."""
+        """Patterns pin both ends of the host; several are separated by commas; empty: no origins."""
         for text in (r"^https://a\.example(:|$)", "//a(:|$)", "^https://a:8443", "^a$"):
             self.assertTrue(parsed(f"--cors-allowed-origins={text}")["cors-allowed-origins"].patterns)
         for text in ("https://a", "^https://a", "^https://(?:a|b)", "a$", "^a"):

@@ -72,7 +72,7 @@ def file_rules(options: Options, reactor: IReactor, now: float) -> Iterator[Rule
 
 
 def _serving(options: Options) -> Iterator[Rule]:
-    """Yield the checks of the serving certificates; that of ``--cert-dir`` may not exist yet."""
+    """Yield the checks of the serving certificates; ``--cert-dir`` can still be empty."""
     pair = options.public_pair
     if pair is not None and options["tls-private-key-file"] is not None and options.certificate_host:
 
