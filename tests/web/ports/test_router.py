@@ -20,9 +20,10 @@ from tower.server.tower_server import TowerRoutes, tower_server
 from tower.web.access.allowed_requests import AllowedRequests
 from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.ports import router as tested
+from tower.web.ports import cluster_ports as tested
+from tower.web.ports.cluster_ports import ClusterPort, OpenClusterPort, TokenClusterPort
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, TokenClusterPort
+from tower.web.ports.router import FrontDoor
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
