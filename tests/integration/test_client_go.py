@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
-
 from benchmarks.processes import build
-from tests.integration import dex
-from tests.integration.harness import Tower
-from tests.integration.member import Running
-from tests.integration.person_login import PersonAtMachine, follower
+from tests.integration.login_case import LoginCase
 from tests.integration.programs import Program, wait_for
-from tests.integration.shared_clock import SharedClock, set_clock
-from tests.integration.token_users import allow
+from tests.integration.shared_clock import set_clock
 from tower.cli.login.plugin import SPARE
 from tower.trust.session_tokens import LIFETIME
 
@@ -25,42 +16,15 @@ from tower.trust.session_tokens import LIFETIME
 STEP = int(LIFETIME - SPARE) + 10
 
 
-class ClientGoTests(SynchronousTestCase):
-    """A Tower with Dex as identity provider, one real cluster, and a program of a user."""
+class ClientGoTests(LoginCase):
+    """A program of a user who has logged in."""
 
     timeout = 300
 
     def setUp(self) -> None:
-        """Start all, and log in."""
-        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
-        self.addCleanup(shutil.rmtree, self.folder, True)
-        self.cluster = Running(self.folder, "--bare")
-        self.addCleanup(self.cluster.stop)
-        self.cluster.run()
-        provider = dex.Dex(self.folder)
-        self.addCleanup(provider.stop)
-        provider.start()
-        self.tower = Tower(self.folder)
-        self.addCleanup(self.tower.stop)
-        self.tower.proxy = self.tower.proxy_program(
-            f"--oidc-issuer-url={provider.url}",
-            f"--oidc-client-id={dex.CLIENT}",
-            f"--login-client-id={provider.url}={dex.PUBLIC_CLIENT}",
-            f"--oidc-ca-file={provider.ca}",
-            "--oidc-username-claim=email",
-            "--oidc-groups-claim=groups",
-        )
-        self.tower.start()
-        wait_for("the keys", lambda: "its keys are in use" in self.tower.proxy.output(), 30)
-        self.tower.add("alpha", self.cluster.member.admin)
-        allow(self.tower, "authors", {"kind": "Group", "name": "authors"}, "alpha")
-        admin = self.cluster.member.kubectl
-        admin("create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=namespaces,configmaps")
-        admin("create", "clusterrolebinding", "authors", "--clusterrole=reader", "--group=authors")
-        self.clock = SharedClock(self.folder)
-        self.jane = PersonAtMachine(self.folder, follower(), self.clock.environment)
-        ca = str(self.tower.state / "serving-ca.pem")
-        self.jane.tower("login", f"https://127.0.0.1:{self.tower.secure_port}", "--certificate-authority", ca)
+        """Log in."""
+        super().setUp()
+        self.log_in()
         program = build("tests/integration/clientgo")
         self.client = Program(
             "clientgo", [str(program), "--context=tower/alpha"], self.folder, self.jane.environ
