@@ -9,7 +9,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,22 +26,10 @@ from tests.integration.matrix import Matrix
 from tests.integration.member import Running, kubectls, member, oldest_and_newest
 from tests.integration.person_login import PersonAtMachine, browse, chromium, follower, form_browser
 from tests.integration.plain_service import COOKIE, PlainService
-from tests.integration.process_clock import ProcessClock
 from tests.integration.programs import run, script, wait_for
+from tests.integration.shared_clock import set_clock
 from tests.integration.token_issuer import TokenIssuer
 from tests.integration.token_users import CLUSTERS, PODS, allow, anybody, is_authenticated, message
-
-
-def set_clock(tower: Tower, seconds: int) -> None:
-    """Set the proxy's clock ahead, and wait until its answers show that."""
-    ProcessClock(tower.proxy.pid).set(seconds)
-    client = anybody(tower)
-
-    def is_ahead() -> bool:
-        fields = {name.lower(): value for name, value in client.get("/version").headers.items()}
-        return parsedate_to_datetime(fields["date"]).timestamp() - time.time() > seconds - 10
-
-    wait_for("the date", is_ahead)
 
 
 class LoginTests(SynchronousTestCase):
