@@ -18,6 +18,7 @@ from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
 from tower.clusters.member_credentials import MemberCredentials
 from tower.store import MemoryStore
+from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import LIFETIME, new_token, public_text
 from tower.trust.vault import Vault
 from tower.web.access.authentication.identity import Identity
@@ -31,6 +32,9 @@ from tower.web.login.entered_clusters import EnteredClusters
 from tower.web.login.login_pages import LoginPages
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
+
+#: URL of the front door.
+SERVER = "https://tower.example.org"
 
 #: Discovery document of a provider with refresh tokens.
 REFRESHING = {
@@ -117,6 +121,7 @@ class LoginKit:
         self._requests = self.requests if requests is None else requests(self.clock)
         self.in_use: list[str] = []
         self.key = Ed25519PrivateKey.generate()
+        self.names = ["tower.example.org"]
         self._test = test
         self.start()
 
@@ -141,7 +146,13 @@ class LoginKit:
         self._test.addCleanup(self.clusters.stop)
         entered = EnteredClusters(self.clusters, self.policies.index, clock.seconds)
         self.beginning = SessionRequests(
-            self.sessions, self.confirmer, self.oidc, entered, self.settings, clock.seconds
+            self.sessions,
+            self.confirmer,
+            self.oidc,
+            entered,
+            self.settings,
+            clock.seconds,
+            lambda: self.names,
         )
         self.pages = LoginPages(
             self.beginning, entered, self.settings, lambda: self.oidc.issuers, lambda: b"CA"
@@ -158,9 +169,9 @@ class LoginKit:
         return "" if provider is None else provider.fingerprint
 
     def id_token(self, **claims: Any) -> bytes:
-        """Return a fresh ID token."""
-        now = int(self.clock.seconds())
-        return id_token(**{"iat": now, "exp": now + 600, **claims})
+        """Return a fresh ID token of a login with the client's key."""
+        now, nonce = int(self.clock.seconds()), login_nonce(SERVER, public_text(self.key))
+        return id_token(**{"iat": now, "exp": now + 600, "nonce": nonce, **claims})
 
     def user(self, token: bytes) -> Identity:
         """Return the user of an ID token."""
@@ -171,7 +182,8 @@ class LoginKit:
     def begun(self, refresh_token: str = "refresh-1", **claims: Any) -> LoginSession:
         """Return a new session of the client."""
         token = self.id_token(**claims)
-        body = {"publicKey": public_text(self.key), "refreshToken": refresh_token, "client": "jane@laptop"}
+        body = {"publicKey": public_text(self.key), "server": SERVER, "client": "jane@laptop"}
+        body["refreshToken"] = refresh_token
         found: list[Any] = []
         Deferred.fromCoroutine(self.beginning.begin(self.user(token), token, body)).addBoth(found.append)
         (result,) = found

@@ -217,6 +217,7 @@ class LoginTests(SynchronousTestCase):
         assert process.stderr is not None
         found = re.search(r"open (\S+) on any machine.* code (\S+)", process.stderr.readline())
         assert found is not None
+        self.assertIn("only if you started the login yourself", process.stderr.readline())
         self.dex.enter(found[2])
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, error)

@@ -46,9 +46,9 @@ class ProviderTests(SynchronousTestCase):
         self.forms.append(form)
         return self.replies.pop(0)
 
-    def provider(self) -> IdentityProvider:
+    def provider(self, **more: Any) -> IdentityProvider:
         """Return the provider."""
-        return IdentityProvider({"url": URL, "clientID": "cli"})
+        return IdentityProvider({"url": URL, "clientID": "cli", **more}, "nonce-1")
 
     def test_address(self) -> None:
         """The browser gets the challenge, and only scopes that the provider has."""
@@ -58,7 +58,7 @@ class ProviderTests(SynchronousTestCase):
         digest = hashlib.sha256(pkce.verifier.encode()).digest()
         self.assertEqual(query["code_challenge"], urlsafe_b64encode(digest).decode().rstrip("="))
         self.assertEqual((query["code_challenge_method"], query["x"]), ("S256", "1"))
-        self.assertEqual(query["scope"], "openid email offline_access")
+        self.assertEqual((query["nonce"], query["scope"]), ("nonce-1", "openid email offline_access"))
         self.assertNotIn(pkce.verifier, found.query)
         del self.document["scopes_supported"]
         self.assertIn("groups", self.provider().scope)
@@ -74,7 +74,7 @@ class ProviderTests(SynchronousTestCase):
 
     def test_secret(self) -> None:
         """A secret of the client, which the front door publishes, is in all requests for tokens."""
-        provider = IdentityProvider({"url": URL, "clientID": "cli", "clientSecret": "public"})
+        provider = self.provider(clientSecret="public")
         self.replies = [Reply(200, {"device_code": "d", "user_code": "u"})]
         provider.begin_device()
         self.assertEqual(self.forms[0]["client_secret"], "public")
@@ -83,7 +83,7 @@ class ProviderTests(SynchronousTestCase):
     def test_code(self) -> None:
         """The tokens must be of this login."""
         pkce = PKCE()
-        token = jwt.encode({"nonce": pkce.nonce}, "k" * 32)
+        token = jwt.encode({"nonce": "nonce-1"}, "k" * 32)
         self.replies = [Reply(200, {"id_token": token, "refresh_token": "r"})]
         tokens = self.provider().by_code(pkce, "http://localhost:1/callback", "c")
         self.assertEqual((tokens.id_token, tokens.refresh_token), (token, "r"))
@@ -130,6 +130,15 @@ class ProviderTests(SynchronousTestCase):
         self.assertIn(
             "in time", str(self.assertRaises(CommandFailed, provider.by_device, device, slept.append))
         )
+
+    def test_no_devices(self) -> None:
+        """If the front door accepts no device codes, none is requested, and the error has the cure."""
+        self.assertTrue(self.provider().has_devices)
+        provider = self.provider(deviceCode=False)
+        self.assertFalse(provider.has_devices)
+        error = self.assertRaises(CommandFailed, provider.begin_device)
+        self.assertIn("without --device", str(error))
+        self.assertEqual(self.forms, [])
 
     def test_bad_documents(self) -> None:
         """A document of another issuer, or without endpoints, is not used."""
@@ -229,6 +238,7 @@ class DoorTests(SynchronousTestCase):
             ("tower.example.org", "https://tower.example.org"),
             ("https://tower.example.org:443/", "https://tower.example.org"),
             ("https://[::1]:8443", "https://[::1]:8443"),
+            ("https://Türme.example", "https://xn--trme-0ra.example"),
         ):
             self.assertEqual(server_of(text), server)
         for text in ("http://t", "https://", "https://t/clusters/alpha", "https://t:99999", "https://t?x"):

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import authority
 from tests.fakes.id_tokens import CLIENT, DOCUMENT, ISSUER, KEYS, URL
-from tests.fakes.logins import LoginKit
+from tests.fakes.logins import REFRESHING, SERVER, LoginKit
 from tests.fakes.policies import spec_of
 from tests.fakes.requests import FakeFields, FakeRequest
 from tower.errors import TowerError
 from tower.kube.status import StatusError, refusal_of
+from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import public_text
 from tower.web.access.audit.changes import AUTHOR
 from tower.web.access.authentication.identity import Identity
@@ -62,7 +65,8 @@ class LoginPagesTests(SynchronousTestCase):
 
     def begin(self, token: bytes | None = None, **body: Any) -> Any:
         """Begin a session."""
-        given = {"publicKey": public_text(self.kit.key), "refreshToken": "refresh-1", **body}
+        given = {"publicKey": public_text(self.kit.key), "server": SERVER, **body}
+        given.setdefault("refreshToken", "refresh-1")
         return self.ask("POST", "/login/sessions", token or self.kit.id_token(groups=["dev"]), given)
 
     def refused(self, code: int, text: str, answer: Any) -> None:
@@ -163,6 +167,43 @@ class LoginPagesTests(SynchronousTestCase):
         stale = kit.id_token(exp=int(kit.clock.seconds()) + 86400, iat=int(kit.clock.seconds()) - 3600)
         self.refused(403, "60 minutes old", self.begin(stale, refreshToken=""))
         self.assertTrue(kit.confirmer.is_overdue(kit.sessions.find(self.begin(stale)["id"])))  # type: ignore[arg-type]
+
+    def test_another_login(self) -> None:
+        """An ID token of a login with another key or at another Tower begins no session, and is logged."""
+        kit = self.kit
+        theirs = Ed25519PrivateKey.generate()  # another program's, which poses as a Tower
+        self.refused(403, "of another login", self.begin(publicKey=public_text(theirs)))
+        self.refused(403, "of another login", self.begin(server="https://evil.example"))
+        self.refused(403, "of another login", self.begin(server=""))
+        self.refused(403, "of another login", self.begin(kit.id_token(nonce=7)))
+        nonce = login_nonce("https://evil.example", public_text(kit.key))
+        token = kit.id_token(nonce=nonce)  # with the client's key, for tokens that evil could pass on
+        with capturedLogs() as logged:
+            self.refused(403, "this Tower has another name", self.begin(token, server="https://evil.example"))
+        self.assertIn("login of jane is rejected: ", "".join(map(eventAsText, logged)))
+        self.assertEqual(kit.sessions.list(), [])
+        kit.names = ["evil.example"]
+        self.assertIn("id", self.begin(token, server="https://evil.example"))
+
+    def test_without_nonce(self) -> None:
+        """A token without nonce begins a session only if device codes are possible and allowed."""
+        devices = {**REFRESHING, "device_authorization_endpoint": f"{URL}/device"}
+        for document, accepts, is_good in (
+            (REFRESHING, True, False),
+            (devices, True, True),
+            (devices, False, False),
+        ):
+            kit = self.kit = LoginKit(self, LoginSettings({URL: CLIENT}, accepts_device_codes=accepts))
+            kit.agent.answers[DOCUMENT] = document
+            kit.oidc.use(())
+            kit.oidc.use((ISSUER,))
+            answer = self.begin(kit.id_token(nonce=None))
+            if is_good:
+                self.assertEqual(answer["user"], "jane")
+            else:
+                self.refused(403, "run 'tower login' on a machine with a browser", answer)
+            shown = json.loads(kit.pages.discovery(FakeRequest(b"/.well-known/tower-login")).body)  # type: ignore[arg-type]
+            self.assertEqual(shown["issuers"][0].get("deviceCode"), None if accepts else False)
 
     def test_workload(self) -> None:
         """A workload's token becomes a short session, if a policy admits the user."""

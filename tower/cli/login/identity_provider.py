@@ -44,7 +44,6 @@ class PKCE:
 
     verifier: str = attrs.field(factory=lambda: secrets.token_urlsafe(48), repr=False)
     state: str = attrs.field(factory=lambda: secrets.token_urlsafe(24), repr=False)
-    nonce: str = attrs.field(factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     @property
     def challenge(self) -> str:
@@ -72,12 +71,15 @@ class IdentityProvider:
     """One provider.
 
     :param issuer: its entry in the front door's configuration.
+    :param nonce: of the login; see `tower.trust.login_nonce`.
     :ivar needs_refresh_token: whether the front door rejects a login here without one.
     :raise CommandFailed: its discovery document cannot be got or used.
     """
 
-    def __init__(self, issuer: Mapping[str, Any]) -> None:
+    def __init__(self, issuer: Mapping[str, Any], nonce: str) -> None:
         self.url, self.client = str(issuer["url"]), str(issuer["clientID"])
+        self._nonce = nonce
+        self._accepts_devices = issuer.get("deviceCode") is not False
         secret = str(issuer.get("clientSecret", ""))
         self._secret = {"client_secret": secret} if secret else {}
         self.needs_refresh_token = issuer.get("refreshToken") is True
@@ -90,8 +92,8 @@ class IdentityProvider:
 
     @property
     def has_devices(self) -> bool:
-        """Whether it supports logins by device code (RFC 8628)."""
-        return bool(self._document.get("device_authorization_endpoint"))
+        """Whether it supports logins by device code (RFC 8628), and the front door accepts them."""
+        return self._accepts_devices and bool(self._document.get("device_authorization_endpoint"))
 
     @property
     def scope(self) -> str:
@@ -111,7 +113,7 @@ class IdentityProvider:
             "redirect_uri": redirect,
             "scope": self.scope,
             "state": pkce.state,
-            "nonce": pkce.nonce,
+            "nonce": self._nonce,
             "code_challenge": pkce.challenge,
             "code_challenge_method": "S256",
             "access_type": "offline",  # Google's name of offline_access; others ignore it
@@ -136,7 +138,7 @@ class IdentityProvider:
         if reply.status != 200:
             raise CommandFailed(self._rejected(reply))
         tokens = self._tokens(reply)
-        if claims_of_token(tokens.id_token.encode()).get("nonce") != pkce.nonce:
+        if claims_of_token(tokens.id_token.encode()).get("nonce") != self._nonce:
             raise CommandFailed(f"{self.url} answered with a token of another login: run 'tower login' again")
         return tokens
 
@@ -144,8 +146,13 @@ class IdentityProvider:
         """Begin a login by device code.
 
         :param consent: as in `address`.
-        :raise CommandFailed: the provider does not support that.
+        :raise CommandFailed: the provider does not support that, or the front door does not accept it.
         """
+        if not self._accepts_devices:
+            raise CommandFailed(
+                "this Tower does not accept device codes (--login-device-code of the proxy): run 'tower "
+                "login' on a machine with a browser, without --device"
+            )
         reply = self._ask(
             "POST",
             self._endpoint("device_authorization_endpoint"),

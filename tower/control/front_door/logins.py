@@ -30,6 +30,7 @@ class Logins:
     :param seconds: returns the time, s since the epoch.
     :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
         systems.
+    :param names: returns the names of the front door; see `ServingCertificate.names`.
     :ivar methods: none or one.
     :ivar pages: None: users cannot log in.
     :ivar services: needed by them.
@@ -47,6 +48,7 @@ class Logins:
         policies: PolicyIndex,
         seconds: Callable[[], float],
         authorities: Callable[[], bytes],
+        names: Callable[[], Collection[str]],
     ) -> None:
         self.methods: tuple[LoginMethod, ...] = ()
         self.pages: LoginPages | None = None
@@ -55,7 +57,7 @@ class Logins:
         self.in_use: Callable[[], Collection[str]] = tuple
         self.on_change: Callable[[LoginSession, bool], object] = lambda *_: None
         for method in oidc:
-            self._enable(method, settings, reactor, records, policies, seconds, authorities)
+            self._enable(method, settings, reactor, records, policies, seconds, authorities, names)
 
     def _enable(
         self,
@@ -66,6 +68,7 @@ class Logins:
         policies: PolicyIndex,
         seconds: Callable[[], float],
         authorities: Callable[[], bytes],
+        names: Callable[[], Collection[str]],
     ) -> None:
         def known(issuer: str) -> str:
             provider = oidc.provider(issuer)
@@ -77,7 +80,7 @@ class Logins:
         requests = TokenEndpoint(reactor, secrets=settings.secrets)
         confirmer = Confirmer(sessions, oidc, settings.client_of, requests, self._in_use, seconds, reactor)
         clusters = EnteredClusters(records.clusters, policies, seconds)
-        beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds)
+        beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds, names)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)
         self.pages = LoginPages(beginning, clusters, settings, lambda: oidc.issuers, authorities)
         self.metrics = (LoginCollector(sessions, confirmer),)

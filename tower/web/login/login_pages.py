@@ -66,6 +66,8 @@ class LoginPages:
                     shown["clientSecret"] = self._settings.secrets[issuer.url]
                 if self._requests.needs_refresh_token(issuer.url):
                     shown["refreshToken"] = True
+                if not self._settings.accepts_device_codes:
+                    shown["deviceCode"] = False
                 persons.append({**shown, **({"certificateAuthority": authority} if authority else {})})
             else:
                 tokens.append({"url": issuer.url, "audiences": list(issuer.audiences)})

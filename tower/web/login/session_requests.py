@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from attrs import frozen
+from twisted.logger import Logger
 
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
 from tower.errors import Forbidden, Invalid
 from tower.kube.connection_settings import claims_of_token
+from tower.trust.login_nonce import is_own_server, login_nonce
 from tower.trust.session_tokens import check_public_text
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.login.confirmer import Confirmer, lasting
@@ -27,7 +29,10 @@ FRESH = 600.0
 #: Longest description of a client, characters.
 CLIENT_LIMIT = 200
 
-_FIELDS = ("publicKey", "refreshToken", "client")
+#: Longest URL of a front door, characters.
+_SERVER_LIMIT = 300
+
+_FIELDS = ("publicKey", "server", "refreshToken", "client")
 
 
 @frozen(eq=False)
@@ -35,7 +40,10 @@ class SessionRequests:
     """Begins and ends sessions.
 
     :param seconds: returns the time, s since the epoch.
+    :param names: returns the names of the front door; see `tower.trust.login_nonce.is_own_server`.
     """
+
+    _log = Logger()
 
     sessions: LoginSessions
     _confirmer: Confirmer
@@ -43,6 +51,7 @@ class SessionRequests:
     _clusters: EnteredClusters
     _settings: LoginSettings
     _seconds: Callable[[], float]
+    _names: Callable[[], Collection[str]]
 
     async def begin(self, identity: Identity, bearer: bytes, body: Mapping[str, Any]) -> LoginSession:
         """Return a new session of the user of an ID token.
@@ -72,6 +81,9 @@ class SessionRequests:
         given: Any = claims.get("iat")
         issued = min(now, float(given)) if type(given) in (int, float) else 0.0
         if is_person:
+            self._check_nonce(
+                provider, identity, claims.get("nonce"), key, _text(body, "server", _SERVER_LIMIT)
+            )
             self._check_person(provider, refresh_token, now - issued)
         else:
             refresh_token = ""
@@ -115,6 +127,37 @@ class SessionRequests:
         provider = self._oidc.provider(issuer)
         return (
             provider is not None and self._settings.requires_refresh and has_refresh_tokens(provider.document)
+        )
+
+    def _check_nonce(
+        self, provider: OIDCProvider, identity: Identity, nonce: object, key: str, server: str
+    ) -> None:
+        """Check that a user's ID token is for a session with *key* at this front door.
+
+        :raise Forbidden: it is for another one, or perhaps; with the cure.
+        """
+        if nonce is None:
+            if self._accepts_device_codes(provider):
+                return
+            problem = (
+                "the ID token has no nonce, and could be of a login at another Tower: run 'tower login' on a "
+                "machine with a browser"
+            )
+        elif not server or nonce != login_nonce(server, key):
+            problem = "the ID token is of another login: log in again ('tower login')"
+        elif not is_own_server(server, self._names()):
+            problem = (
+                f"the login is for {server}, and this Tower has another name: log in at one of its names; if "
+                "this should be one, let an administrator set --external-hostname"
+            )
+        else:
+            return
+        self._log.warn("login of {user} is rejected: {reason}", user=identity.user, reason=problem)
+        raise Forbidden(problem)
+
+    def _accepts_device_codes(self, provider: OIDCProvider) -> bool:
+        return self._settings.accepts_device_codes and bool(
+            provider.document.get("device_authorization_endpoint")
         )
 
     def _check_person(self, provider: OIDCProvider, refresh_token: str, age: float) -> None:
