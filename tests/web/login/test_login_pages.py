@@ -156,6 +156,9 @@ class LoginPagesTests(SynchronousTestCase):
     def test_refresh_token_required(self) -> None:
         """A provider that has refresh tokens must give one; else the ID token must be fresh."""
         self.refused(403, "has refresh tokens, and gave none", self.begin(refreshToken=""))
+        self.kit.agent.answers[DOCUMENT] = None
+        self.kit.oidc.use((evolve(ISSUER, algorithms=("RS256", "ES256")),))  # as after a reload
+        self.refused(403, "has refresh tokens, and gave none", self.begin(refreshToken=""))
         kit = self.kit = LoginKit(self)
         kit.agent.answers[DOCUMENT] = {"issuer": URL, "jwks_uri": KEYS}
         kit.clock.advance(601)
