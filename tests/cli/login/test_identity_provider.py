@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import authority
 from tower.cli.client import CommandFailed, UsageFailed
-from tower.cli.login import door, identity_provider
+from tower.cli.login import browser, door, identity_provider
 from tower.cli.login.door import find_door, server_of
 from tower.cli.login.exchange import Reply, Unreachable, Untrusted
 from tower.cli.login.identity_provider import PKCE, IdentityProvider
@@ -130,6 +131,32 @@ class ProviderTests(SynchronousTestCase):
         self.assertIn(
             "in time", str(self.assertRaises(CommandFailed, provider.by_device, device, slept.append))
         )
+
+    def test_issuer_of_the_response(self) -> None:
+        """A response of another issuer is rejected; one without, only if the provider always sends it."""
+        for supported, missing in ((None, True), (False, True), (True, False)):
+            self.document["authorization_response_iss_parameter_supported"] = supported
+            provider = self.provider()
+            self.assertEqual(provider.has_answered(None), missing)
+            self.assertTrue(provider.has_answered(URL))
+            self.assertFalse(provider.has_answered(f"{URL}/"))
+            self.assertFalse(provider.has_answered(""))
+
+    def test_callback(self) -> None:
+        """The page of the login ignores a response without the issuer that the provider sends."""
+        self.document["authorization_response_iss_parameter_supported"] = True
+        visit, answers = browser._Visit(self.provider(), False), list[int]()
+        handler: Any = object.__new__(browser._Handler)
+        handler.server = SimpleNamespace(visit=visit, tokens=None, failure=None)
+        handler._answer = lambda status, *_, **__: answers.append(status)
+        query = f"/callback?error=access_denied&state={visit.pkce.state}"
+        for path in (query, f"{query}&iss=https://other", f"{query}&iss="):
+            handler.path = path
+            handler.do_GET()
+        self.assertEqual((answers, handler.server.failure), ([404] * 3, None))
+        handler.path = f"{query}&iss={URL}"
+        handler.do_GET()
+        self.assertIn("refused the login: access_denied", str(handler.server.failure))
 
     def test_no_devices(self) -> None:
         """If the front door accepts no device codes, none is requested, and the error has the cure."""

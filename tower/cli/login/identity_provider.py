@@ -122,6 +122,15 @@ class IdentityProvider:
         endpoint = self._endpoint("authorization_endpoint")
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
+    def has_answered(self, issuer: str | None) -> bool:
+        """Return whether an authorization response is this provider's, by its parameter ``iss`` (RFC 9207).
+
+        :param issuer: None: the response has none, although the provider may always send it.
+        """
+        if issuer is None:
+            return self._document.get("authorization_response_iss_parameter_supported") is not True
+        return issuer == self.url
+
     def by_code(self, pkce: PKCE, redirect: str, code: str) -> ProviderTokens:
         """Return the tokens for the code that the browser brought.
 
