@@ -50,6 +50,7 @@ class FakeTokenRequests:
     :ivar answer: the tokens; an exception; or None: no answer until `release`.
     :ivar user: claim ``sub`` of the user with any access token, or an exception.
     :ivar asked: the refresh tokens that were used; *revoked*: that were revoked.
+    :ivar revocation: the error of a revocation; None: it succeeds.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class FakeTokenRequests:
         self.user: str | Exception = "jane"
         self.asked: list[str] = []
         self.revoked: list[str] = []
+        self.revocation: Exception | None = None
         self._waiting: list[Deferred[RefreshedTokens]] = []
 
     async def refresh(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> RefreshedTokens:
@@ -86,6 +88,8 @@ class FakeTokenRequests:
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
         """See `TokenRequests.revoke`."""
         self.revoked.append(refresh_token)
+        if self.revocation is not None:
+            raise self.revocation
 
 
 class LoginKit:

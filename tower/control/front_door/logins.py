@@ -37,6 +37,7 @@ class Logins:
     :ivar metrics: of them.
     :ivar in_use: returns the IDs of the identities that have requests in progress.
     :ivar on_change: called with a session that has ended, or whose user may have changed.
+    :ivar revoke: begins to revoke the refresh token of a session that has ended.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Logins:
         self.metrics: tuple[Collector, ...] = ()
         self.in_use: Callable[[], Collection[str]] = tuple
         self.on_change: Callable[[LoginSession, bool], object] = lambda *_: None
+        self.revoke: Callable[[LoginSession], object] = lambda _: None
         for method in oidc:
             self._enable(method, settings, reactor, records, policies, seconds, authorities, names)
 
@@ -86,6 +88,7 @@ class Logins:
         self.metrics = (LoginCollector(sessions, confirmer),)
         self.services = (periodic(reactor, PERIOD, confirmer.check),)
         sessions.watch(self._changed)
+        self.revoke = confirmer.revoke
 
     def _in_use(self) -> Collection[str]:
         return self.in_use()

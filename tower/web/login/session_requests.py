@@ -115,12 +115,12 @@ class SessionRequests:
         return await self.sessions.add(session, refresh_token)
 
     async def end(self, session: LoginSession) -> None:
-        """End a session, and the provider's own if that is possible.
+        """End a session, and begin to revoke its refresh token.
 
         :raise NotFound: it has ended already.
         """
         await self.sessions.end(session.id)
-        await self._confirmer.revoke(session)
+        self._confirmer.revoke(session)
 
     def needs_refresh_token(self, issuer: str) -> bool:
         """Return whether a user's login at *issuer* must have a refresh token."""

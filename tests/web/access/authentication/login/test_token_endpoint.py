@@ -15,6 +15,7 @@ from tests.fakes.id_tokens import ISSUER, URL, ProviderAgent, ServedDocument
 from tower.cloud.errors import CloudUnreachable
 from tower.web.access.authentication.login.token_endpoint import (
     REFRESH_TOKEN_LIMIT,
+    RETRY,
     TIMEOUT,
     ProviderRefused,
     ProviderUnavailable,
@@ -154,3 +155,28 @@ class TokenEndpointTests(SynchronousTestCase):
             self.successResultOf(revoking)
             self.assertEqual(len(self.agent.forms), count)
         self.assertEqual(self.agent.forms[0]["token"], ["r-1"])
+
+    def test_revoke_again(self) -> None:
+        """Without an answer, and after 503, the token is revoked once more after a pause."""
+        for first in (ServedDocument(b"", 503), ConnectError()):
+            answers = iter([first, ServedDocument(b"", 200)])
+            self.agent.answers[REVOCATION] = lambda answers=answers: next(answers)
+            revoking = Deferred.fromCoroutine(self.endpoint.revoke(self.provider, "cli", "r-1"))
+            self.assertNoResult(revoking)
+            self.clock.advance(RETRY)
+            self.successResultOf(revoking)
+        self.assertEqual(len(self.agent.forms), 4)
+
+    def test_not_revoked(self) -> None:
+        """Only 200 confirms that a token is revoked."""
+        unsupported = json.dumps({"error": "unsupported_token_type"}).encode()
+        for answer, text in (
+            (ServedDocument(unsupported, 400), "400 (unsupported_token_type)"),
+            (ServedDocument(b"", 503), "503"),
+            (ServedDocument(b"", 302), "302"),
+        ):
+            self.agent.answers[REVOCATION] = answer
+            revoking = Deferred.fromCoroutine(self.endpoint.revoke(self.provider, "cli", "r-1"))
+            self.clock.advance(RETRY)
+            error = self.failureResultOf(revoking, ProviderUnavailable).value
+            self.assertIn(f"its revocation endpoint answered {text}", str(error))

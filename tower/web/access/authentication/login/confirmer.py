@@ -88,6 +88,8 @@ class Confirmer:
         self._seconds = seconds
         self._clock = clock
         self._slots = DeferredSemaphore(CONCURRENT)
+        self._revocations = DeferredSemaphore(CONCURRENT)
+        self._unrevoked: dict[str, str] = {}  # problems by issuer, logged
         self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
         self._confirmed: dict[str, float] = {}
         self._since: dict[str, float] = {}  # last confirmation, or first use; monotonic, by `clock`
@@ -137,20 +139,29 @@ class Confirmer:
         asking.addBoth(wake)
         return Deferred.fromCoroutine(self._outcome(waiting, session))
 
-    async def revoke(self, session: LoginSession) -> None:
-        """Revoke the refresh token of a session at the provider, if that is possible."""
-        provider = self._oidc.provider(session.issuer)
+    def revoke(self, session: LoginSession) -> None:
+        """Begin to revoke the refresh token of a session that has ended, if the provider supports that.
+
+        A failure is logged, once for each problem of a provider.
+        """
+        revoking = self._revocations.run(lambda: Deferred.fromCoroutine(self._revoke(session)))
+        revoking.addErrback(lambda failure: self._log.failure("a refresh token was not revoked", failure))
+
+    async def _revoke(self, session: LoginSession) -> None:
+        issuer, provider = session.issuer, self._oidc.provider(session.issuer)
         if not session.sealed or provider is None:
             return
         try:
             token = self._sessions.refresh_token(session)
-            await self._requests.revoke(provider, self._clients(session.issuer), token)
+            await self._requests.revoke(provider, self._clients(issuer), token)
         except TowerError as e:
-            self._log.info(
-                "{issuer}: a refresh token was not revoked: {reason}",
-                issuer=session.issuer,
-                reason=one_line(e),
-            )
+            if self._unrevoked.get(issuer) != str(e):
+                self._log.warn(
+                    "a refresh token of {issuer} was not revoked: {reason}", issuer=issuer, reason=one_line(e)
+                )
+            self._unrevoked[issuer] = str(e)
+        else:
+            self._unrevoked.pop(issuer, None)
 
     def _age(self, session: LoginSession) -> float:
         """Return the time since the last confirmation, s; `LIMIT` if the confirmation is in the future.
