@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
@@ -10,7 +11,7 @@ from twisted.logger import Logger
 
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
-from tower.errors import Forbidden, Invalid
+from tower.errors import Forbidden, Invalid, NotFound
 from tower.kube.connection_settings import claims_of_token
 from tower.trust.login_nonce import is_own_server, login_nonce
 from tower.trust.session_tokens import check_public_text
@@ -25,6 +26,9 @@ from tower.web.login.login_settings import LoginSettings
 
 #: Oldest ID token of a user that begins a session without a refresh token, s.
 FRESH = 600.0
+
+#: Most sessions of a user who logs in.
+PERSON_LIMIT = 50
 
 #: Longest description of a client, characters.
 CLIENT_LIMIT = 200
@@ -112,6 +116,8 @@ class SessionRequests:
             issued,
             client=_text(body, "client", CLIENT_LIMIT),
         )
+        if is_person:
+            await self._make_room(session)
         return await self.sessions.add(session, refresh_token)
 
     async def end(self, session: LoginSession) -> None:
@@ -121,6 +127,23 @@ class SessionRequests:
         """
         await self.sessions.end(session.id)
         self._confirmer.revoke(session)
+
+    async def _make_room(self, new: LoginSession) -> None:
+        """End the sessions of a user that were confirmed, so used, least recently; `PERSON_LIMIT` remain.
+
+        :param new: the next session, one of them.
+        """
+        found = [each for each in self.sessions.of_user(new.user) if each.issuer == new.issuer]
+        found.sort(key=self._confirmer.last_confirmed)
+        for each in found[: max(0, len(found) + 1 - PERSON_LIMIT)]:
+            self._log.info(
+                "login session {id} of {user} ends: the user has {limit} newer ones",
+                id=each.id,
+                user=each.user,
+                limit=PERSON_LIMIT,
+            )
+            with suppress(NotFound):
+                await self.end(each)
 
     def needs_refresh_token(self, issuer: str) -> bool:
         """Return whether a user's login at *issuer* must have a refresh token."""

@@ -112,6 +112,10 @@ class Confirmer:
             return False
         return session.id in self._refused or not self._age(session) < LIMIT
 
+    def last_confirmed(self, session: LoginSession) -> float:
+        """Return when the provider last confirmed the user of a session, s since the epoch."""
+        return max(session.confirmed, self._confirmed.get(session.id, 0.0))
+
     def check(self) -> None:
         """Begin to confirm the sessions in use whose time has come; call this every `PERIOD` s."""
         for session_id in {*self._in_use(), *self._used}:
@@ -168,7 +172,7 @@ class Confirmer:
 
         Setting the clock back does not shorten it.
         """
-        age = self._seconds() - max(session.confirmed, self._confirmed.get(session.id, 0.0))
+        age = self._seconds() - self.last_confirmed(session)
         now = self._clock.seconds()
         return max(age, now - self._since.get(session.id, now)) if age > -SKEW else LIMIT
 
