@@ -29,6 +29,7 @@ from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.access.authentication.oidc.provider import OIDCProvider, ProviderDocuments
 from tower.web.access.authentication.presented import Presented
 from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.issuer_authorities import IssuerAuthorities
 from tower.web.login.login_pages import LoginPages
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
@@ -159,7 +160,12 @@ class LoginKit:
             lambda: self.names,
         )
         self.pages = LoginPages(
-            self.beginning, entered, self.settings, lambda: self.oidc.issuers, lambda: b"CA"
+            self.beginning,
+            entered,
+            self.settings,
+            lambda: self.oidc.issuers,
+            lambda: b"CA",
+            IssuerAuthorities(clock.seconds),
         )
 
     def stop(self) -> None:

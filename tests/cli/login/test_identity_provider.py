@@ -36,13 +36,14 @@ class ProviderTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make the provider."""
         self.document: dict[str, Any] = dict(DOCUMENT)
+        self.address = f"{URL}/.well-known/openid-configuration"
         self.replies: list[Reply] = []
         self.forms: list[Any] = []
         self.patch(identity_provider, "ask", self.ask)
 
     def ask(self, _access: KubeAccess, method: str, url: str, *, form: Any = None) -> Reply:
         """Answer a request."""
-        if url.endswith("openid-configuration"):
+        if url == self.address:
             return Reply(200, self.document)
         self.forms.append(form)
         return self.replies.pop(0)
@@ -157,6 +158,16 @@ class ProviderTests(SynchronousTestCase):
         handler.path = f"{query}&iss={URL}"
         handler.do_GET()
         self.assertIn("refused the login: access_denied", str(handler.server.failure))
+
+    def test_discovery_url(self) -> None:
+        """The document may be elsewhere, with https; it must name the issuer."""
+        self.address = "https://mirror.example/x"
+        self.assertEqual(self.provider(discoveryURL=self.address).url, URL)
+        self.document["issuer"] = "https://mirror.example"
+        error = self.assertRaises(CommandFailed, self.provider, discoveryURL=self.address)
+        self.assertIn(f"{self.address} is not the discovery document of {URL}", str(error))
+        error = self.assertRaises(CommandFailed, self.provider, discoveryURL="http://mirror.example/x")
+        self.assertIn("must begin with https://", str(error))
 
     def test_no_devices(self) -> None:
         """If the front door accepts no device codes, none is requested, and the error has the cure."""

@@ -84,7 +84,12 @@ class IdentityProvider:
         self._secret = {"client_secret": secret} if secret else {}
         self.needs_refresh_token = issuer.get("refreshToken") is True
         self._access = KubeAccess(self.url, str(issuer.get("certificateAuthority", "")).encode() or None)
-        address = self.url.removesuffix("/") + "/.well-known/openid-configuration"
+        address = str(issuer.get("discoveryURL") or "")
+        address = address or self.url.removesuffix("/") + "/.well-known/openid-configuration"
+        if not address.startswith("https://"):
+            raise CommandFailed(
+                f"{address} is not the URL of a discovery document: it must begin with https://"
+            )
         reply = self._ask("GET", address)
         if reply.status != 200 or reply.value.get("issuer") != self.url:
             raise CommandFailed(f"{address} is not the discovery document of {self.url}: {reply.message}")

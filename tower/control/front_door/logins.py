@@ -18,6 +18,7 @@ from tower.web.access.authentication.login.method import LoginMethod
 from tower.web.access.authentication.login.token_endpoint import TokenEndpoint
 from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.issuer_authorities import IssuerAuthorities
 from tower.web.login.login_pages import LoginPages
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
@@ -84,7 +85,9 @@ class Logins:
         clusters = EnteredClusters(records.clusters, policies, seconds)
         beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds, names)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)
-        self.pages = LoginPages(beginning, clusters, settings, lambda: oidc.issuers, authorities)
+        self.pages = LoginPages(
+            beginning, clusters, settings, lambda: oidc.issuers, authorities, IssuerAuthorities(seconds)
+        )
         self.metrics = (LoginCollector(sessions, confirmer),)
         self.services = (periodic(reactor, PERIOD, confirmer.check),)
         sessions.watch(self._changed)
