@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class FakeTokenRequests:
     """A provider's endpoints.
 
     :ivar answer: the tokens; an exception; or None: no answer until `release`.
-    :ivar user: claim ``sub`` of the user with any access token, or an exception.
+    :ivar user: claim ``sub`` of the user with any access token, or an exception; *claims*: further ones.
     :ivar asked: the refresh tokens that were used; *revoked*: that were revoked.
     :ivar revocation: the error of a revocation; None: it succeeds.
     """
@@ -57,6 +57,7 @@ class FakeTokenRequests:
     def __init__(self) -> None:
         self.answer: RefreshedTokens | Exception | None = RefreshedTokens("", "")
         self.user: str | Exception = "jane"
+        self.claims: dict[str, Any] = {}
         self.asked: list[str] = []
         self.revoked: list[str] = []
         self.revocation: Exception | None = None
@@ -73,11 +74,11 @@ class FakeTokenRequests:
             return await self._waiting[-1]
         return self.answer
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """See `TokenRequests.subject`."""
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """See `TokenRequests.userinfo`."""
         if isinstance(self.user, Exception):
             raise self.user
-        return self.user
+        return {"sub": self.user, **self.claims}
 
     def release(self) -> None:
         """Answer all requests from now on, also those that wait."""

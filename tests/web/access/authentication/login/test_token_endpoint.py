@@ -118,17 +118,17 @@ class TokenEndpointTests(SynchronousTestCase):
             self.provider.document = document
             self.failureResultOf(self.refresh(), ProviderUnavailable)
 
-    def test_subject(self) -> None:
-        """The user of an access token; other answers have no user."""
+    def test_userinfo(self) -> None:
+        """The claims of an access token's user; other answers have no user."""
         self.provider.document = {"userinfo_endpoint": USERINFO}
-        self.agent.answers[USERINFO] = {"sub": "jane"}
-        asking = Deferred.fromCoroutine(self.endpoint.subject(self.provider, "a"))
-        self.assertEqual(self.successResultOf(asking), "jane")
+        self.agent.answers[USERINFO] = {"sub": "jane", "groups": ["dev"]}
+        asking = Deferred.fromCoroutine(self.endpoint.userinfo(self.provider, "a"))
+        self.assertEqual(self.successResultOf(asking), {"sub": "jane", "groups": ["dev"]})
         self.assertEqual(self.agent.tokens, [b"Bearer a"])
         answers: tuple[Any, ...] = ({}, {"sub": 7}, [])
         for answer in (*answers, ServedDocument(b"eyJ.e30.x", 200), ServedDocument(b"{}", 401)):
             self.agent.answers[USERINFO] = answer
-            asking = Deferred.fromCoroutine(self.endpoint.subject(self.provider, "a"))
+            asking = Deferred.fromCoroutine(self.endpoint.userinfo(self.provider, "a"))
             self.failureResultOf(asking, ProviderUnavailable)
 
     def test_secret(self) -> None:

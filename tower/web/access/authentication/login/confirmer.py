@@ -30,6 +30,7 @@ from tower.web.access.authentication.login.token_endpoint import (
     ProviderUnavailable,
     TokenRequests,
 )
+from tower.web.access.authentication.login.userinfo import session_of_userinfo
 from tower.web.access.authentication.oidc.claimed_user import CREDENTIAL_ID
 from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
 from tower.web.access.authentication.oidc.provider import OIDCProvider
@@ -144,10 +145,7 @@ class Confirmer:
         return Deferred.fromCoroutine(self._outcome(waiting, session))
 
     def revoke(self, session: LoginSession) -> None:
-        """Begin to revoke the refresh token of a session that has ended, if the provider supports that.
-
-        A failure is logged, once for each problem of a provider.
-        """
+        """Begin to revoke the refresh token of an ended session; each problem is logged once."""
         revoking = self._revocations.run(lambda: Deferred.fromCoroutine(self._revoke(session)))
         revoking.addErrback(lambda failure: self._log.failure("a refresh token was not revoked", failure))
 
@@ -234,8 +232,9 @@ class Confirmer:
         user = session
         if tokens.id_token:
             user = await self._refreshed(session, provider, tokens.id_token.encode())
-        elif await self._requests.subject(provider, tokens.access_token) != session.subject:
-            raise _another_user(session)
+        else:
+            claims = await self._requests.userinfo(provider, tokens.access_token)
+            user = session_of_userinfo(session, provider.issuer, claims)
         if self._sessions.find(session.id) is not None:
             self._confirmed[session.id], self._since[session.id] = asked, begin
         unsaved = self._unsaved.get(session.id, "")

@@ -46,7 +46,7 @@ class RefreshedTokens:
 
     :ivar id_token: empty: the answer has none.
     :ivar refresh_token: the next one; empty: the former one stays.
-    :ivar access_token: for `TokenRequests.subject`.
+    :ivar access_token: for `TokenRequests.userinfo`.
     """
 
     id_token: str = field(repr=False)
@@ -64,8 +64,8 @@ class TokenRequests(Protocol):
         :raise ProviderUnavailable: it cannot be asked now.
         """
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """Return the claim ``sub`` of the user with this access token.
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """Return the claims of the user with this access token, at least ``sub``.
 
         :raise ProviderUnavailable: the provider cannot be asked now.
         """
@@ -120,16 +120,15 @@ class TokenEndpoint:
             raise ProviderRefused(f"the provider {provider.issuer.url} answered {error}")
         raise _unavailable(provider, "token", code, value)
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """See `TokenRequests.subject`."""
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """See `TokenRequests.userinfo`."""
         headers = {"authorization": f"Bearer {access_token}"}
         code, value = await self._send("GET", provider, "userinfo_endpoint", headers)
-        found = value.get("sub")
-        if code != 200 or not isinstance(found, str):
+        if code != 200 or not isinstance(value.get("sub"), str):
             raise ProviderUnavailable(
                 f"{provider.issuer.url}: its userinfo endpoint answered {code}, no user"
             )
-        return found
+        return value
 
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
         """See `TokenRequests.revoke`."""
