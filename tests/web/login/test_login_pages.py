@@ -194,12 +194,15 @@ class LoginPagesTests(SynchronousTestCase):
     def test_without_nonce(self) -> None:
         """A token without nonce begins a session only if device codes are possible and allowed."""
         devices = {**REFRESHING, "device_authorization_endpoint": f"{URL}/device"}
-        for document, accepts, is_good in (
-            (REFRESHING, True, False),
-            (devices, True, True),
-            (devices, False, False),
+        for document, accepts, is_exclusive, is_good in (
+            (REFRESHING, True, True, False),
+            (REFRESHING, True, False, True),  # clusters accept the token, too
+            (devices, True, True, True),
+            (devices, False, True, False),
+            (REFRESHING, False, False, False),
         ):
-            kit = self.kit = LoginKit(self, LoginSettings({URL: CLIENT}, accepts_device_codes=accepts))
+            settings = LoginSettings({URL: CLIENT}, accepts_device_codes=accepts, is_exclusive=is_exclusive)
+            kit = self.kit = LoginKit(self, settings)
             kit.agent.answers[DOCUMENT] = document
             kit.oidc.use(())
             kit.oidc.use((ISSUER,))

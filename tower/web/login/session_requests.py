@@ -160,7 +160,7 @@ class SessionRequests:
         :raise Forbidden: it is for another one, or perhaps; with the cure.
         """
         if nonce is None:
-            if self._accepts_device_codes(provider):
+            if self._accepts_without_nonce(provider):
                 return
             problem = (
                 "the ID token has no nonce, and could be of a login at another Tower: run 'tower login' on a "
@@ -178,10 +178,11 @@ class SessionRequests:
         self._log.warn("login of {user} is rejected: {reason}", user=identity.user, reason=problem)
         raise Forbidden(problem)
 
-    def _accepts_device_codes(self, provider: OIDCProvider) -> bool:
-        return self._settings.accepts_device_codes and bool(
-            provider.document.get("device_authorization_endpoint")
-        )
+    def _accepts_without_nonce(self, provider: OIDCProvider) -> bool:
+        """Return whether an ID token may be of a device code, or is a credential of clusters anyway."""
+        if not self._settings.accepts_device_codes:
+            return False
+        return not self._settings.is_exclusive or bool(provider.document.get("device_authorization_endpoint"))
 
     def _check_person(self, provider: OIDCProvider, refresh_token: str, age: float) -> None:
         """Check that the provider can confirm the user, or has just done so.
