@@ -93,9 +93,9 @@ demo: $(VENV)/.ready kubectl
 realcluster: $(VENV)/.ready go
 	@tests/integration/realcluster/realcluster build
 
-# Clients of Tower's API in Go, and helm, whose dependencies take minutes to compile for the first time.
+# Clients in Go, and helm, whose dependencies take minutes to compile for the first time.
 go-clients: $(VENV)/.ready go
-	@$(PY) -c 'from benchmarks.processes import build; [build(f"tests/integration/{x}") for x in ("gitops", "controller")]'
+	@$(PY) -c 'from benchmarks.processes import build; [build(f"tests/integration/{x}") for x in ("gitops", "controller", "clientgo")]'
 	@$(PY) -c 'from tests.integration.helm import helm; helm()'
 
 lint: $(VENV)/.ready

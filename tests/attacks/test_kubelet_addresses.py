@@ -12,13 +12,31 @@ from tests.holes.towerkit import status_of
 from tests.nodes.kubelets_case import KubeletsCase
 from tower.clusters.node import Node
 from tower.errors import StreamRefused
+from tower.net.addresses import is_loopback
 from tower.nodes.cluster_tunnel import SSHClusterTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
 
 TARGET = b"/clusters/alpha/targets/kubelet/"
 
-#: Address of metadata services, and the one of programs for their own machine only.
-ADDRESSES = ("169.254.169.254", "127.0.0.1")
+#: Addresses of metadata services and loopback addresses, and others that are not those of one machine.
+ADDRESSES = (
+    "169.254.169.254",
+    "127.0.0.1",
+    "127.9.9.9",
+    "0.0.0.0",
+    "::1",
+    "::",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "fe80::1",
+    "ff02::1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "localhost",
+    "Localhost.",
+    "n1.localhost",
+    "0x7f000001",
+)
 
 
 class KubeletAddressTests(KubeletsCase):
@@ -75,17 +93,24 @@ class KubeletAddressTests(KubeletsCase):
         self.assertEqual(len(self.api.asked), reviews)
 
     def test_cve_2020_8562_listed(self) -> None:
-        """CVE-2020-8562: neither a credential nor a request is sent to a node at such an address."""
+        """CVE-2020-8562: a node at such an address is dialed neither by another node nor by the proxy."""
         for address in ADDRESSES:
             self.nodes.nodes = [Node("192.0.2.1", 22, "n1"), Node(address, 22, "evil")]
             self.nodes.dialed.clear()
-            for name in (b"evil", address.encode()):
-                for of, known in ((OTHER, "evil"), (CA, "n1"), (CA, address)):
-                    self.nodes.answer = pipe = KubeletPipe(of, known)
-                    answer = self.ask(name + b"/pods", pipe)
-                    self.assertEqual((status_of(answer), pipe.got), (503, b""), (name, known))
-            # Another node dials it there: the port is the kubelets', and the proxy itself dials nothing.
-            self.assertEqual(set(self.nodes.dialed), {(address, 10250)})
+            self.nodes.answer = pipe = KubeletPipe(CA, "evil")
+            answer = self.ask(b"evil/pods", pipe)
+            self.assertEqual((status_of(answer), pipe.got), (400, b""), address)
+            self.assertIn(b"address not allowed: other nodes do not dial", answer)
+            self.assertEqual(self.nodes.dialed, [], address)
+
+    def test_cve_2020_8562_other_address(self) -> None:
+        """CVE-2020-8562: a server with another certificate at the address of a listed node gets nothing."""
+        self.nodes.nodes = [Node("192.0.2.1", 22, "n1"), Node("192.0.2.9", 22, "evil")]
+        for of, known in ((OTHER, "evil"), (CA, "n1"), (CA, "192.0.2.9")):
+            self.nodes.answer = pipe = KubeletPipe(of, known)
+            answer = self.ask(b"evil/pods", pipe)
+            self.assertEqual((status_of(answer), pipe.got), (503, b""), known)
+        self.assertEqual(set(self.nodes.dialed), {("192.0.2.9", 10250)})
 
     def test_cve_2020_8562_listed_with_a_tunnel(self) -> None:
         """CVE-2020-8562: a node dials its own loopback, and other addresses only if they are listed."""
@@ -93,3 +118,10 @@ class KubeletAddressTests(KubeletsCase):
         self.assertEqual(status_of(self.ask(b"n1/pods")), 503)
         self.assertEqual({host for host, _ in own.dialed}, {"127.0.0.1", "10.0.0.1", "192.0.2.1"})
         self.assertEqual({port for _, port in own.dialed}, {10250})
+        for address in ADDRESSES:
+            own.dialed.clear()
+            self.nodes.nodes = [Node(address, 22, "n1")]
+            self.assertEqual(status_of(self.ask(b"n1/pods")), 503)
+            hosts = [host for host, _ in own.dialed]
+            self.assertIn(hosts, (["127.0.0.1"], ["127.0.0.1", address]))
+            self.assertEqual([host for host in hosts if not is_loopback(host)], [], address)

@@ -13,6 +13,7 @@ from tower.control.proxy_options import Options
 from tower.control.validation import locked_state, validate
 from tower.errors import ConfigurationError
 from tower.options.errors import OptionErrors
+from tower.trust.certificate_directory import pair_in
 from tower.trust.statedir import StateDir
 
 
@@ -88,6 +89,34 @@ class ValidationTests(SynchronousTestCase):
         users = self.file("users.pem", authority("users", now=0.0).pem)
         tokens = self.file("tokens", "s3cret,jane,1\ns3cret,jim,2\n")
         self.assertEqual(self.errors(f"--client-ca-file={users}", f"--token-auth-file={tokens}"), [])
+
+    def test_made_certificate(self) -> None:
+        """The certificate of --cert-dir is made once all options are checked and the directory is locked."""
+        serving = self.folder / "serving"
+        options = self.options(f"--cert-dir={serving}", "--publish-service-address=tower.example")
+        self.assertEqual(validate(options, self.reactor), [])
+        self.assertRaises(ConfigurationError, locked_state, options, [ConfigurationError("one")])
+        other = StateDir(self.state)
+        other.lock()
+        self.assertRaises(ConfigurationError, locked_state, options, [])
+        self.assertFalse(serving.exists())
+        other.close()
+        self.addCleanup(locked_state(options, []).close)
+        certificate, key = pair_in(serving)
+        self.assertTrue(certificate.exists())
+        self.assertEqual(validate(options, self.reactor), [])
+        key.unlink()
+        (problem,) = validate(options, self.reactor)
+        self.assertIn("has no tower-proxy.key", str(problem))
+
+    def test_unwritable_certificate(self) -> None:
+        """If the certificate of --cert-dir cannot be made, the state directory is released."""
+        options = self.options(
+            f"--cert-dir={self.file('file', '')}", "--publish-service-address=tower.example"
+        )
+        error = self.assertRaises(ConfigurationError, locked_state, options, [])
+        self.assertIn("cannot write the certificate", str(error))
+        self.addCleanup(locked_state(self.options(), []).close)
 
     def test_same_authorities(self) -> None:
         """Users of the CA of front proxies could act as all others."""

@@ -40,10 +40,11 @@ from tower.web.access.sessions import Sessions
 from tower.web.gateway.gateway import Gateway, Router
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.outcome import Response
+from tower.web.ports.cluster_ports import ClusterPort, TokenClusterPort
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor, TokenClusterPort
+from tower.web.ports.router import FrontDoor
 from tower.websocket.endpoint import AgentEndpoint
 
 T = TypeVar("T")

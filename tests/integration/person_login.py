@@ -59,10 +59,11 @@ class PersonAtMachine:
 
     :param folder: the home directory is below it.
     :param browser: value of $BROWSER; empty: the machine has none.
+    :param more: other variables of the environment.
     :ivar kubeconfig: the default one.
     """
 
-    def __init__(self, folder: Path, browser: str = "") -> None:
+    def __init__(self, folder: Path, browser: str = "", more: Mapping[str, str] | None = None) -> None:
         self.home = folder / "home"
         self.home.mkdir()
         self.kubeconfig = self.home / ".kube" / "config"
@@ -75,6 +76,7 @@ class PersonAtMachine:
             "HOME": str(self.home),
             "PATH": f"{commands}:{kept['PATH']}",
             **({"BROWSER": browser} if browser else {}),
+            **(more or {}),
         }
 
     @property

@@ -9,7 +9,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,22 +26,10 @@ from tests.integration.matrix import Matrix
 from tests.integration.member import Running, kubectls, member, oldest_and_newest
 from tests.integration.person_login import PersonAtMachine, browse, chromium, follower, form_browser
 from tests.integration.plain_service import COOKIE, PlainService
-from tests.integration.process_clock import ProcessClock
 from tests.integration.programs import run, script, wait_for
+from tests.integration.shared_clock import set_clock
 from tests.integration.token_issuer import TokenIssuer
 from tests.integration.token_users import CLUSTERS, PODS, allow, anybody, is_authenticated, message
-
-
-def set_clock(tower: Tower, seconds: int) -> None:
-    """Set the proxy's clock ahead, and wait until its answers show that."""
-    ProcessClock(tower.proxy.pid).set(seconds)
-    client = anybody(tower)
-
-    def is_ahead() -> bool:
-        fields = {name.lower(): value for name, value in client.get("/version").headers.items()}
-        return parsedate_to_datetime(fields["date"]).timestamp() - time.time() > seconds - 10
-
-    wait_for("the date", is_ahead)
 
 
 class LoginTests(SynchronousTestCase):
@@ -310,6 +297,28 @@ class LoginTests(SynchronousTestCase):
         written = yaml.safe_load(jane.kubeconfig.read_text())
         self.assertEqual([each["name"] for each in written["contexts"]], ["tower/alpha", name])
         self.assertEqual(written["clusters"][0], other)
+
+    def test_changed_contexts(self) -> None:
+        """Names and the current context that a user chose with kubectl stay after later logins."""
+        for name in ("alpha", "beta"):
+            self.tower.tower("cluster", "add", name)
+        jane, program = self.person(follower()), kubectls()[-1]
+        words = ["login", self.url, "--certificate-authority", str(self.tower.state / "serving-ca.pem")]
+        jane.tower(*words)
+        config = partial(jane.kubectl, program, "config")
+        config("rename-context", "tower/beta", "prod")
+        config("use-context", "prod")
+        self.assertIn("the current context is prod", jane.tower(*words))
+        self.assertEqual(config("get-contexts", "-o", "name").split(), ["prod", "tower/alpha"])
+        self.assertIn("no agent", jane.try_kubectl(program, "get", "pods")[2])
+        self.tower.tower("cluster", "remove", "beta", "-y")
+        self.assertIn("the current context was prod: choose another one", jane.tower(*words))
+        self.assertEqual(config("current-context"), "prod\n")
+        error = jane.try_kubectl(program, "get", "pods")[2]
+        self.assertIn("context was not found for specified context: prod", error)
+        jane.tower("logout")
+        self.assertNotIn("the current context is", jane.tower(*words))
+        self.assertEqual(config("get-contexts", "-o", "name").split(), ["tower/alpha"])
 
 
 class CertifiedProviderTests(SynchronousTestCase):

@@ -82,6 +82,7 @@ CASES = [
     Case("/nothing"),
     Case("/version", own_body=True),
     Case("/metrics", own_body=True),
+    *(Case(path, "POST", own_body=True) for path in ("/", "/metrics", "/debug/pprof/")),
     Case("/debug/pprof/", own_body=True),
     Case("/debug/pprof/nothing"),
     Case("/healthz", headers=UI),
@@ -97,12 +98,13 @@ CASES = [
     Case("/nothing", headers=UI),
 ]
 
+_ANY_METHOD = ("POST /healthz", "POST /", "POST /metrics", "POST /debug/pprof/")
 _PART = "allowed; Tower's patterns match whole hosts"
 _NOT_FOUND = "404 page not found, in plain text; Tower's Status names the paths to use"
 
 #: Tower's answers that differ from those of kube-apiserver, and the reasons.
 DIFFERENT = {
-    "POST /healthz": "any method; Tower's pages are only read",
+    **dict.fromkeys(_ANY_METHOD, "any method; Tower's pages are only read"),
     "GET /healthz/": _NOT_FOUND,
     "GET /livez/nothing": _NOT_FOUND,
     "GET /livez/shutdown": _NOT_FOUND,
@@ -123,7 +125,14 @@ class ServersTests(harness.TowerTestCase):
     def new_tower(self) -> harness.Tower:
         """Return a Tower with the options."""
         tower = super().new_tower()
-        tower.proxy = tower.proxy_program(ORIGINS, "--profiling", f"--shutdown-delay-duration={_DELAY:g}s")
+        self.tokens = self.folder / "tokens.csv"
+        self.tokens.write_text("plain,jane,2\n")
+        tower.proxy = tower.proxy_program(
+            ORIGINS,
+            "--profiling",
+            f"--shutdown-delay-duration={_DELAY:g}s",
+            f"--token-auth-file={self.tokens}",
+        )
         return tower
 
     def ours(self, case: Case) -> Answer:
@@ -131,9 +140,9 @@ class ServersTests(harness.TowerTestCase):
         return self.tower.admin().request(case.method, case.target, headers=dict(case.headers))
 
     def test_differential(self) -> None:
-        """The same requests."""
-        tokens = self.folder / "tokens.csv"
-        tokens.write_text("s3cret,admin,1,system:masters\n")
+        """The same requests; only an administrator's reach the pages, whichever their method."""
+        tokens = self.folder / "users.csv"
+        tokens.write_text(f"s3cret,admin,1,system:masters\n{self.tokens.read_text()}")
         options = (f"--token-auth-file={tokens}", ORIGINS, "--anonymous-auth=false", "--profiling=true")
         folder = self.folder / "server"
         folder.mkdir()
@@ -147,6 +156,12 @@ class ServersTests(harness.TowerTestCase):
             if theirs != ours:
                 different[str(case)] = (theirs, ours)
         self.assertEqual(set(different), set(DIFFERENT), different)
+        ports = (_port(server), self.tower.secure_port)
+        for case in (Case(path, method) for path in ("/", "/metrics") for method in ("GET", "POST")):
+            for token, status in (("", 401), ("wrong", 401), ("plain", 403)):
+                fields = {"Authorization": f"Bearer {token}"} if token else {}
+                statuses = [_asked(port, case, **fields).status for port in ports]
+                self.assertEqual(statuses, [status, status], (str(case), token))
 
     def test_life(self) -> None:
         """Checks, profiles for administrators, and a stop during a watch."""
@@ -292,8 +307,11 @@ class CertificateForAgentsTests(CompanyCertificateTests):
 
 def _theirs(server: Running, case: Case) -> Answer:
     """Return kube-apiserver's answer."""
-    port = int(server.member.service.rpartition(":")[2])
-    return _asked(port, case, Authorization="Bearer s3cret")
+    return _asked(_port(server), case, Authorization="Bearer s3cret")
+
+
+def _port(server: Running) -> int:
+    return int(server.member.service.rpartition(":")[2])
 
 
 def _asked(port: int, case: Case, **headers: str) -> Answer:

@@ -33,10 +33,10 @@ def segment(data: bytes) -> str:
 
 
 def tls_files(folder: Path, name: str) -> tuple[Path, Path, Path]:
-    """Write a new CA, and certificate and key of a server on loopback; return their paths."""
+    """Write a new CA, and certificate and key of a server on loopback, for a month; return their paths."""
     now = time.time()
     root: Authority = authority(name, now=now)
-    issued = root.server_certificate([LOOPBACK], DAY, now)
+    issued = root.server_certificate([LOOPBACK], 30 * DAY, now)
     paths = [folder / f"{name}.{suffix}" for suffix in ("ca", "crt", "key")]
     for path, data in zip(paths, (root.pem, issued.certificate_pem, issued.key_pem), strict=True):
         path.write_bytes(data)

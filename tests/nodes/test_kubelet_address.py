@@ -117,6 +117,15 @@ class InternalAddressesTests(SynchronousTestCase):
         self.assertEqual(internal_addresses(Node("n2.example")), ["n2.example"])
         self.assertEqual(internal_addresses(Node("fd00::1", 22, "n3")), ["fd00::1"])
 
+    def test_not_allowed(self) -> None:
+        """CVE-2020-8562: addresses of other services are left out; the node itself may dial its loopback."""
+        for host in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "224.0.0.1", "localhost"):
+            self.assertEqual(internal_addresses(Node(host, 22, "n5")), [], host)
+            own = internal_addresses(Node(host, 22, "n5"), is_own=True)
+            self.assertEqual(own, [host] if host in ("127.0.0.1", "::1", "localhost") else [], host)
+            node = Node(host, 22, "n6", frozenset({"10.0.0.6", "127.0.0.2", "::ffff:169.254.169.254"}))
+            self.assertEqual(internal_addresses(node), ["10.0.0.6"], host)
+
     def test_few(self) -> None:
         """At most three addresses are tried."""
         many = frozenset(f"10.0.0.{number}" for number in range(1, 100))

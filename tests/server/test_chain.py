@@ -91,7 +91,7 @@ class ServerChainTests(SynchronousTestCase):
         self.refused(404, b"/other")
 
     def test_index(self) -> None:
-        """Administrators see the paths of all servers and their health pages."""
+        """Administrators see the paths of all servers and their health pages; filters precede the method."""
         for target in (b"/", b"/index.html", b"/?x"):
             paths = json.loads(self.ask(target).body)["paths"]
             self.assertEqual(paths, sorted(set(paths)))
@@ -99,7 +99,8 @@ class ServerChainTests(SynchronousTestCase):
                 self.assertIn(path, paths)
         self.refused(405, b"/", b"POST")
         self.is_admin = False
-        self.refused(403, b"/")
+        for method in (b"GET", b"POST"):
+            self.refused(403, b"/", method)
         self.assertEqual(self.ask(b"/livez/ping").body, b"ok")
 
     def test_life(self) -> None:

@@ -16,7 +16,7 @@ from tower.cli.values import (
 )
 from tower.deferred import DeferredModule
 
-clusters, login = map(DeferredModule, ("tower.cli.clusters", "tower.cli.login.commands"))
+clusters, login = map(DeferredModule, ("tower.cli.clusters", "tower.cli.login.own_clusters"))
 
 
 def add_cluster_commands(commands: Commands[Parser]) -> None:

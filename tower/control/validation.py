@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 from tower.control.front_door.option_files import file_rules
 from tower.control.proxy_options import Options
 from tower.options.errors import errors_of, raise_all
 from tower.reactor.interfaces import IReactor
+from tower.trust.certificate_directory import make_pair
 from tower.trust.statedir import StateDir
 
 
 def validate(options: Options, reactor: IReactor) -> list[Exception]:
-    """Return the errors of completed options and of their files; only a pair of ``--cert-dir`` is made.
+    """Return the errors of completed options and of their files.
 
     :param reactor: see `tower.control.front_door.option_files.file_rules`.
     """
@@ -21,7 +23,7 @@ def validate(options: Options, reactor: IReactor) -> list[Exception]:
 
 
 def locked_state(options: Options, errors: list[Exception]) -> StateDir:
-    """Return the locked state directory.
+    """Return the locked state directory; afterwards there is a certificate in ``--cert-dir``.
 
     :param errors: those of the options; with them, a missing directory is not created.
     :raise OptionErrors: these errors, and those of the directory and the ports; `ConfigurationError` or
@@ -40,6 +42,9 @@ def locked_state(options: Options, errors: list[Exception]) -> StateDir:
     if not found and not options.is_hosted:
         # after the lock: a running proxy with this directory has the ports, too
         found = errors_of(options.check_listening)
+    if not errors and not found and options.makes_pair:
+        make = partial(make_pair, options["cert-dir"], options.certificate_host, time.time())
+        found = errors_of(make)
     if errors or found:
         for state in states:
             state.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tower.errors import ConfigurationError
 if TYPE_CHECKING:
     from twisted.internet.address import IPv4Address, IPv6Address
 
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
 
 
@@ -50,6 +52,41 @@ def is_wildcard(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether *host* is an address of the machine that dials it, in any form, or ``localhost``."""
+    name = host.removesuffix(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address = _numeric(name)
+    return address is not None and address.is_loopback
+
+
+def is_unicast(host: str) -> bool:
+    """Return whether *host* is an address of one machine for all others, or a name for DNS.
+
+    Loopback, link-local, multicast, broadcast and unspecified addresses are not, as in kube-apiserver.
+    """
+    if is_loopback(host):
+        return False
+    address = _numeric(host)
+    return address is None or not (
+        address.is_link_local or address.is_unspecified or address.is_multicast or address == _BROADCAST
+    )
+
+
+def _numeric(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that *host* is, also in an old form of IPv4 such as ``0x7f.1``; None: a name."""
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, UnicodeError):
+        pass
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address
 
 
 def address_from(name: Callable[[], Any]) -> IPv4Address | IPv6Address:

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.errors import StreamRefused
+from tower.net.addresses import is_loopback, is_unicast
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
 #: A kubelet's address as its own node sees it, unless the kubelet has ``--address``.
@@ -27,7 +28,8 @@ class KubeletAddresses:
     """Finds the address at which a kubelet listens on its own node, and caches it.
 
     Most kubelets listen on all addresses, including the loopback; one with ``--address`` only on that of its
-    node.  The addresses come from the list of nodes alone; users have no influence on them.
+    node.  The other addresses come from the list of nodes alone, see `internal_addresses`; users have no
+    influence on them.
     """
 
     def __init__(self) -> None:
@@ -40,7 +42,8 @@ class KubeletAddresses:
         :raise TunnelLost: the tunnel is closed.
         """
         errors: list[StreamRefused] = []
-        for address in dict.fromkeys((self._found.get(node, LOOPBACK), LOOPBACK, *internal_addresses(node))):
+        listed = internal_addresses(node, is_own=True)
+        for address in dict.fromkeys((self._found.get(node, LOOPBACK), LOOPBACK, *listed)):
             try:
                 channel = await tunnel.dial(address, port)
             except StreamRefused as e:
@@ -62,10 +65,21 @@ class KubeletAddresses:
         self._found[node] = address
 
 
-def internal_addresses(node: Node) -> Sequence[str]:
-    """Return the addresses of *node* within its cluster, private ones first."""
+def internal_addresses(node: Node, *, is_own: bool = False) -> Sequence[str]:
+    """Return the addresses of *node* within its cluster, private ones first.
+
+    Addresses at which another service would answer are left out (CVE-2020-8562): link-local ones are those of
+    metadata services, for example.
+
+    :param is_own: whether the node itself dials them; if not, loopback addresses are left out too.
+    """
     private = [address for address in sorted({node.host, *node.aliases}) if _is_private(address)]
-    return [*dict.fromkeys((*private, node.host))][:_MOST_ADDRESSES]
+    allowed = [
+        address
+        for address in dict.fromkeys((*private, node.host))
+        if is_unicast(address) or (is_own and is_loopback(address))
+    ]
+    return allowed[:_MOST_ADDRESSES]
 
 
 def _is_private(address: str) -> bool:

@@ -141,7 +141,7 @@ class Kubelets:
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.
         :raise ClusterUnreachable: through the Deferred: no node's tunnel is open.
-        :raise StatusError: through the Deferred: there is no such node.
+        :raise StatusError: through the Deferred: there is no such node, or its address is not allowed.
         """
         return Deferred.fromCoroutine(self._open(node))
 
@@ -155,7 +155,7 @@ class Kubelets:
         if tunnel is not None:
             channel = await self._addresses.dial(tunnel, node, port)
         else:
-            channel = await self._tunnels.dial(internal_addresses(node)[0], port)
+            channel = await self._tunnels.dial(_address_of(node), port)
         handshake = TLSHandshake(channel, context, node.name, self._clock, owner=self)
         return await handshake.secured.addErrback(not_secured).addErrback(self._not_trusted)
 
@@ -198,3 +198,18 @@ class Kubelets:
             )
             self._trust = authority, client_context(access)
         return self._trust[1]
+
+
+def _address_of(node: Node) -> str:
+    """Return the address of *node* that other nodes dial.
+
+    :raise StatusError: 400: no address is allowed, with kube-apiserver's text.
+    """
+    allowed = internal_addresses(node)
+    if not allowed:
+        raise StatusError(
+            400,
+            f"address not allowed: other nodes do not dial {node.host}, the address of node {node.name}: "
+            "list it with an address that is not loopback, link-local, multicast or unspecified",
+        )
+    return allowed[0]

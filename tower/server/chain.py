@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tower.kube.status import StatusError
 from tower.server.chained_server import Answer, ChainedServer, Hook
@@ -10,7 +11,7 @@ from tower.server.health_pages import HealthCheck, HealthPages
 from tower.web.access.filters import FilterChain
 from tower.web.gateway.request import Request
 from tower.web.outcome import NOT_CACHED, Response
-from tower.web.ports.plain_port import no_problem, only_read
+from tower.web.ports.plain_port import no_problem, only_read, read_page
 
 #: Paths of the list of all paths, for administrators.
 INDEX = frozenset({b"/", b"/index.html"})
@@ -73,8 +74,7 @@ class PreparedChain:
             only_read(request)
             return page
         if path in INDEX:
-            only_read(request)
-            return self._chain(request, "", lambda: self._index)
+            return self._chain(request, "", partial(read_page, request, lambda: self._index))
         for server in self._servers:
             answer = server.route(request, path)
             if answer is not None:

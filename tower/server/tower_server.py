@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from tower.kube.status import StatusError
 from tower.server.api_requests import ApiRequests
@@ -15,7 +16,14 @@ from tower.web.gateway.request import Request
 from tower.web.outcome import NOT_CACHED, Response
 from tower.web.ports.import_page import IMPORTS, ServeImport, no_imports
 from tower.web.ports.metrics_page import MakePieces, page_maker
-from tower.web.ports.plain_port import SSH_TUNNEL, Check, no_problem, only_read, ssh_tunnel_check
+from tower.web.ports.plain_port import (
+    SSH_TUNNEL,
+    Check,
+    no_problem,
+    only_read,
+    read_page,
+    ssh_tunnel_check,
+)
 
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 
@@ -56,12 +64,10 @@ class TowerRoutes:
         if path == b"/agent":
             raise StatusError(426, "agents connect here with a WebSocket of the subprotocol tower-v2")
         if path == b"/metrics" and self._metrics is not None:
-            only_read(request)
-            return self._chain(request, "", page_maker(self._metrics))
+            return self._chain(request, "", partial(read_page, request, page_maker(self._metrics)))
         if self._profiling is not None and path.startswith(PREFIX):
-            only_read(request)
             page = self._profiling.page(path, request.query)
-            return None if page is None else self._chain(request, "", page)
+            return None if page is None else self._chain(request, "", partial(read_page, request, page))
         if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
             return self._api(request)
         return None

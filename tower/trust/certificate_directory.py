@@ -20,6 +20,26 @@ def pair_in(directory: Path) -> tuple[Path, Path]:
     return directory / "tower-proxy.crt", directory / "tower-proxy.key"
 
 
+def has_pair(directory: Path) -> bool:
+    """Return whether both files exist.
+
+    :raise ConfigurationError: only one of them exists, or the directory cannot be read.
+    """
+    try:
+        missing = [path for path in pair_in(directory) if not path.exists()]
+    except OSError as e:
+        raise ConfigurationError(
+            f"--cert-dir {directory}: cannot read the certificate ({str(e.strerror).lower()}): name a "
+            "directory that this user may read, or give --tls-cert-file and --tls-private-key-file"
+        ) from e
+    if len(missing) == 1:
+        raise ConfigurationError(
+            f"--cert-dir {directory}: has no {missing[0].name}: certificate and key must be supplied as "
+            "a pair: add it, or remove the other file, and the proxy makes new ones"
+        )
+    return not missing
+
+
 def make_pair(directory: Path, host: str, now: float) -> None:
     """Make a certificate for *host* and its private key unless both files exist.
 
@@ -28,16 +48,10 @@ def make_pair(directory: Path, host: str, now: float) -> None:
     :param now: s since the epoch.
     :raise ConfigurationError: only one of the files exists, or a file cannot be written.
     """
+    if has_pair(directory):
+        return
     certificate, key = pair_in(directory)
     try:
-        missing = [path for path in (certificate, key) if not path.exists()]
-        if len(missing) == 1:
-            raise ConfigurationError(
-                f"--cert-dir {directory}: has no {missing[0].name}: certificate and key must be supplied as "
-                "a pair: add it, or remove the other file, and the proxy makes new ones"
-            )
-        if not missing:
-            return
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{host}-ca@{int(now)}")])
         authority = self_signed(subject, LIFETIME, now)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import tempfile
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.cli import CommandTestCase
+from tower.cli.client import CommandFailed
 from tower.cli.login import browser, commands, login_file
+from tower.cli.login.contexts import write_contexts
 from tower.cli.login.exchange import Reply
 from tower.cli.login.identity_provider import DeviceLogin, ProviderTokens
 from tower.cli.login.login_file import LoginFile
@@ -63,6 +68,115 @@ class SessionCommandsTests(CommandTestCase):
         self.assertIn("run 'tower login https://t'", self.bad("logout", "https://t", state=False))
         self.assertIn("kubectl runs it", self.wrong("credential", "get", state=False))
         self.assertIn("not the URL of a proxy", self.wrong("login", "http://t", state=False))
+
+
+class LogoutTests(SynchronousTestCase):
+    """Logins to three Towers."""
+
+    def setUp(self) -> None:
+        """Log in to all of them."""
+        self.folder = Path(self.mktemp()).absolute()
+        self.patch(login_file, "folder_of", lambda: self.folder / "logins")
+        self.patch(commands, "credential", lambda *_: ("token", 0.0))
+        self.ended: list[str] = []
+        self.patch(commands, "door_of", self.door_of)
+        for name in "abc":
+            path = self.folder / f"{name}.kubeconfig"
+            login = LoginFile(f"https://{name}")
+            login.write({"session": f"s-{name}", "kubeconfig": str(path)})
+            write_contexts(str(path), login.server, "", "jane", ["alpha"], {"args": []})
+
+    def door_of(self, files: LoginFile, _: object) -> SimpleNamespace:
+        """Return a front door, which ends sessions."""
+        return SimpleNamespace(call=lambda *_, **__: self.ended.append(files.server))
+
+    def logged_out(self, *, server: str | None = None) -> str:
+        """Log out of one Tower, or of all; return the output."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            return out.getvalue() + commands.logout(Namespace(server=server, all=server is None))
+
+    def test_all(self) -> None:
+        """All sessions end, and their contexts and files are removed."""
+        lines = self.logged_out().splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual(
+            lines[0], f"logged out of https://a; removed 1 contexts from {self.folder / 'a.kubeconfig'}"
+        )
+        self.assertEqual(self.ended, ["https://a", "https://b", "https://c"])
+        self.assertEqual(list((self.folder / "logins").iterdir()), [])
+
+    def test_failures(self) -> None:
+        """A logout that fails does not affect the others; the error at the end names each one that failed."""
+        (self.folder / "a.kubeconfig").write_text("{")
+        LoginFile("https://b").write({"version": 99})
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            options = Namespace(server=None, all=True)
+            error = str(self.assertRaises(CommandFailed, commands.logout, options))
+        self.assertIn("2 of 3 logouts failed: https://a: kubeconfig ", error)
+        self.assertIn("is not YAML", error)
+        self.assertIn("https://b: you are not logged in to https://b: run 'tower login https://b'", error)
+        self.assertIn("logged out of https://c; removed 1 contexts", out.getvalue())
+        self.assertNotIn("logged out of https://a", out.getvalue())
+        left = sorted(each.name for each in (self.folder / "logins").iterdir())
+        self.assertEqual(left, ["a.json", "b.json"], "the user can repeat the command")
+
+    def test_file_cannot_be_removed(self) -> None:
+        """A file that cannot be removed is an error with its name."""
+
+        def fail(_: LoginFile) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        self.patch(LoginFile, "remove", fail)
+        error = self.assertRaises(CommandFailed, self.logged_out, server="https://a")
+        path = self.folder / "logins" / "a.json"
+        self.assertEqual(str(error), f"cannot remove {path}: permission denied")
+
+
+class BrowserTests(SynchronousTestCase):
+    """Machines with and without a browser."""
+
+    def test_has_browser(self) -> None:
+        """$BROWSER, a screen, or a desktop system is enough; in an SSH session, only $BROWSER is."""
+        for platform, environ, expected in (
+            ("linux", {}, False),
+            ("linux", {"DISPLAY": ":0"}, True),
+            ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+            ("linux", {"DISPLAY": "", "BROWSER": ""}, False),
+            ("linux", {"BROWSER": "firefox"}, True),
+            ("linux", {"DISPLAY": ":0", "SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22"}, False),
+            ("linux", {"DISPLAY": ":0", "SSH_TTY": "/dev/pts/0", "BROWSER": "lynx"}, True),
+            ("darwin", {}, True),
+            ("darwin", {"SSH_TTY": "/dev/ttys0"}, False),
+            ("win32", {}, True),
+        ):
+            self.patch(browser, "sys", SimpleNamespace(platform=platform))
+            self.assertIs(browser.has_browser(environ), expected, (platform, environ))
+
+    def test_choice(self) -> None:
+        """Without a browser, a login is by device code if the provider supports it; options decide first."""
+        used: list[str] = []
+
+        def use(name: str, *_: object, **__: object) -> ProviderTokens:
+            used.append(name)
+            return ProviderTokens("i", "r")
+
+        self.patch(commands, "by_browser", partial(use, "browser"))
+        self.patch(commands, "_by_device", partial(use, "device"))
+        files = LoginFile("https://t", Path(self.mktemp()) / "logins")
+        for has_browser, has_devices, option, expected in (
+            (True, True, "", "browser"),
+            (False, True, "", "device"),
+            (False, False, "", "browser"),
+            (False, True, "browser", "browser"),
+            (True, False, "device", "device"),
+        ):
+            self.patch(commands, "has_browser", lambda found=has_browser: found)
+            provider: Any = SimpleNamespace(url="https://id", has_devices=has_devices)
+            given = {name: name == option for name in ("browser", "device")}
+            commands._tokens(files, provider, Namespace(callback_port=0, **given))
+            self.assertEqual(used.pop(), expected)
 
 
 class ConsentTests(SynchronousTestCase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,13 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cli.client import CommandFailed
-from tower.cli.login.contexts import ATTEMPTS, PAUSE, WrittenContexts, write_contexts
+from tower.cli.login.contexts import (
+    ATTEMPTS,
+    PAUSE,
+    WrittenContexts,
+    current_of_others,
+    write_contexts,
+)
 
 SERVER = "https://tower.example.org"
 PLUGIN = {"command": "tower", "args": ["credential", "get"]}
@@ -65,8 +72,14 @@ class ContextsTests(SynchronousTestCase):
 
     def put(self, content: dict[str, Any]) -> None:
         """Write the user's own file."""
-        self.path.parent.mkdir(parents=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(yaml.safe_dump(content))
+
+    def change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change the file, as another program does."""
+        content = self.content()
+        change(content)
+        self.put(content)
 
     def test_new(self) -> None:
         """A new file has the contexts, and the first one is current."""
@@ -117,10 +130,105 @@ class ContextsTests(SynchronousTestCase):
         self.assertEqual(self.names(), ["other.example:8443/alpha", "other.example:8443/beta"])
 
     def test_current_is_removed(self) -> None:
-        """If the current context goes, there is none."""
+        """A login never changes the current context, also if it removes that context."""
+        self.write("alpha", "beta")
+        self.change(lambda content: content.update({"current-context": "tower/beta"}))
+        self.assertEqual(
+            self.write("alpha"), WrittenContexts(("tower/alpha",), ("tower/beta",), "tower/beta")
+        )
+        self.assertEqual(self.write("alpha").current, "tower/beta")
+        self.assertEqual(self.write().current, "tower/beta")
+        self.assertEqual(self.write("alpha", "beta").current, "tower/beta")
+        self.assertEqual(self.content()["current-context"], "tower/beta")
+
+    def test_no_current(self) -> None:
+        """If the user chose no current context, a login sets none, unless the file had no context."""
+        self.put(entries("mine", "https://c"))
+        self.assertEqual(self.write("alpha").current, "")
+        self.assertNotIn("current-context", self.content())
+        self.put({})
+        self.assertEqual(self.write("alpha").current, "tower/alpha")
+        self.change(lambda content: content.update({"current-context": ""}))
+        self.assertEqual(self.write("alpha", "beta").current, "")
+
+    def test_current_of_another_file(self) -> None:
+        """A current context that kubectl has from another file of $KUBECONFIG stays the current one."""
+        self.put({**entries("mine", "https://c"), "current-context": "mine"})
+        new = self.path.with_name("new")
+        environ = {"KUBECONFIG": f"{new}:{self.path}"}
+        self.assertEqual(current_of_others(str(new), environ), "mine")
+        self.assertEqual(current_of_others(str(self.path), environ), "")
+        self.assertEqual(current_of_others(str(self.path.with_name("third")), environ), "")
+        self.assertEqual(current_of_others(str(self.path), {}), "")
+        written = write_contexts(str(new), SERVER, "", "jane", ["alpha"], PLUGIN, current="mine")
+        self.assertEqual(written.current, "mine")
+        self.assertNotIn("current-context", yaml.safe_load(new.read_text()))
+        self.path.write_text("{")
+        self.assertEqual(current_of_others(str(new), environ), "")
+
+    def rename(self, before: str, after: str) -> None:
+        """Rename a context, as kubectl does."""
+
+        def change(content: dict[str, Any]) -> None:
+            (context,) = [each for each in content["contexts"] if each["name"] == before]
+            context["name"] = after
+            if content.get("current-context") == before:
+                content["current-context"] = after
+
+        self.change(change)
+
+    def test_renamed(self) -> None:
+        """A context keeps the name that the user gave it, and each login updates it."""
+        self.write("alpha", "beta")
+        for before, name in (("tower/alpha", "prod"), ("prod", "a/b"), ("a/b", "tower/beta-2")):
+            self.rename(before, name)
+            for _ in range(2):
+                self.assertEqual(self.write("alpha", "beta", ca=name).names, (name, "tower/beta"))
+            content = self.content()
+            self.assertEqual((self.names(), content["current-context"]), ([name, "tower/beta"], name))
+            self.assertEqual(self.names("users"), ["tower/alpha", "tower/beta"])
+            authority = content["clusters"][0]["cluster"]["certificate-authority-data"]
+            self.assertEqual(b64decode(authority).decode(), name, "it is updated")
+        self.assertEqual(self.write("alpha", "gamma").names, ("tower/beta-2", "tower/gamma"))
+        self.assertEqual(self.write("gamma").removed, ("tower/beta-2",))
+        self.assertEqual(self.names("clusters"), ["tower/gamma"])
+
+    def test_all_renamed(self) -> None:
+        """The prefix of new contexts does not depend on the names that the user gave to the others."""
+        other = "https://other.example:8443"
         self.write("alpha")
-        self.assertEqual(self.write().current, "")
-        self.assertEqual(self.content()["current-context"], "")
+        self.write("alpha", server=other)
+        for before, name in (("tower/alpha", "x/alpha"), ("other.example:8443/alpha", "tower/alpha")):
+            self.rename(before, name)
+        self.assertEqual(self.write("alpha", "beta").names, ("x/alpha", "tower/beta"))
+        self.assertEqual(
+            self.write("alpha", "beta", server=other).names, ("tower/alpha", "other.example:8443/beta")
+        )
+        self.assertEqual(self.write().removed, ("x/alpha", "tower/beta"))
+        self.assertEqual(self.names(), ["tower/alpha", "other.example:8443/beta"])
+
+    def test_copied(self) -> None:
+        """A context that the user made for the same cluster stays, with the entries that it uses."""
+        self.write("alpha")
+        own = {"name": "dev", "context": {"cluster": "tower/alpha", "user": "tower/alpha", "namespace": "d"}}
+        self.change(lambda content: content["contexts"].append(own))
+        self.assertEqual(self.write("alpha").names, ("tower/alpha",))
+        self.assertEqual(self.write().removed, ("tower/alpha",))
+        self.assertEqual(self.content()["contexts"], [own])
+        self.assertEqual((self.names("clusters"), self.names("users")), (["tower/alpha"], ["tower/alpha"]))
+
+    def test_pointed_elsewhere(self) -> None:
+        """A context of a login that the user gave another cluster or server is the user's."""
+        self.write("alpha", "beta")
+
+        def change(content: dict[str, Any]) -> None:
+            content["contexts"][0]["context"]["user"] = "tower/beta"
+            content["clusters"][1]["cluster"]["server"] = "https://elsewhere"
+
+        self.change(change)
+        before = self.content()
+        self.assertEqual(self.write().removed, ())
+        self.assertEqual(self.content(), before)
 
     def test_foreign_context(self) -> None:
         """A context of another program with the same name is not changed."""

@@ -16,7 +16,7 @@ from tower.cli.client import CommandFailed, UsageFailed
 from tower.cli.login import browser, door, identity_provider
 from tower.cli.login.door import find_door, server_of
 from tower.cli.login.exchange import Reply, Unreachable, Untrusted
-from tower.cli.login.identity_provider import PKCE, IdentityProvider
+from tower.cli.login.identity_provider import PKCE, DeviceLogin, IdentityProvider, ProviderTokens
 from tower.kube.kubeconfig import KubeAccess
 from tower.trust.pki import ca_hash
 
@@ -37,7 +37,9 @@ class ProviderTests(SynchronousTestCase):
         """Make the provider."""
         self.document: dict[str, Any] = dict(DOCUMENT)
         self.address = f"{URL}/.well-known/openid-configuration"
-        self.replies: list[Reply] = []
+        self.replies: list[Reply | Exception] = []
+        self.now = self.delay = 0.0
+        self.slept: list[float] = []
         self.forms: list[Any] = []
         self.patch(identity_provider, "ask", self.ask)
 
@@ -46,7 +48,11 @@ class ProviderTests(SynchronousTestCase):
         if url == self.address:
             return Reply(200, self.document)
         self.forms.append(form)
-        return self.replies.pop(0)
+        self.now += self.delay
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def provider(self, **more: Any) -> IdentityProvider:
         """Return the provider."""
@@ -115,23 +121,60 @@ class ProviderTests(SynchronousTestCase):
             Reply(400, {"error": "slow_down"}),
             Reply(200, {"id_token": token}),
         ]
-        provider, slept = self.provider(), list[float]()
+        provider = self.provider()
         device = provider.begin_device()
         self.assertEqual((device.user_code, device.address), ("U", URL))
-        self.assertEqual(provider.by_device(device, slept.append).id_token, token)
-        self.assertEqual(slept, [2.0, 2.0, 7.0])
+        self.assertEqual(self.by_device(provider, device).id_token, token)
+        self.assertEqual(self.slept, [2.0, 2.0, 7.0])
         for error, text in (
             ("access_denied", "was refused"),
             ("expired_token", "in time"),
             ("invalid_grant", "rejects"),
         ):
             self.replies = [Reply(400, {"error": error})]
-            failure = self.assertRaises(CommandFailed, provider.by_device, device, slept.append)
+            failure = self.assertRaises(CommandFailed, self.by_device, provider, device)
             self.assertIn(text, str(failure))
         self.replies = [Reply(400, {"error": "authorization_pending"})] * 30
-        self.assertIn(
-            "in time", str(self.assertRaises(CommandFailed, provider.by_device, device, slept.append))
-        )
+        self.assertIn("in time", str(self.assertRaises(CommandFailed, self.by_device, provider, device)))
+
+    def by_device(self, provider: IdentityProvider, device: DeviceLogin) -> ProviderTokens:
+        """Return the tokens of a login by device code; a request takes `delay` s."""
+        self.slept.clear()
+        return provider.by_device(device, self.sleep, lambda: self.now)
+
+    def sleep(self, pause: float) -> None:
+        """Let time pass."""
+        self.slept.append(pause)
+        self.now += pause
+
+    def test_device_without_answers(self) -> None:
+        """While the provider does not answer, the pause doubles; then it is the interval again."""
+        provider, device = self.provider(), DeviceLogin("d", "U", URL, "", 5.0, 600.0)
+        pending, token = Reply(400, {"error": "authorization_pending"}), jwt.encode({}, "k" * 32)
+        self.replies = [
+            Unreachable("refused"),
+            Reply(503, {}),
+            Reply(500, {"error": "server_error"}),
+            Reply(429, {}),
+            Unreachable("no answer within 30 s"),
+            pending,
+            Reply(429, {"error": "slow_down"}),
+            Reply(502, {}),
+            Reply(200, {"id_token": token}),
+        ]
+        self.assertEqual(self.by_device(provider, device).id_token, token)
+        self.assertEqual(self.slept, [5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 5.0, 10.0, 20.0])
+
+    def test_device_expires_without_answers(self) -> None:
+        """The code expires at its time, however long the requests took; the error has the reason."""
+        provider, device = self.provider(), DeviceLogin("d", "U", URL, "", 5.0, 100.0)
+        self.replies, self.delay = [Unreachable("no answer within 30 s")] * 9, 30.0
+        error = self.assertRaises(CommandFailed, self.by_device, provider, device)
+        self.assertEqual(self.slept, [5.0, 10.0, 20.0])
+        text = "the code was not entered in time (no answer within 30 s): run 'tower login' again"
+        self.assertEqual(str(error), text)
+        self.replies = [Untrusted("the certificate cannot be verified")]
+        self.assertRaises(Untrusted, self.by_device, provider, device)
 
     def test_issuer_of_the_response(self) -> None:
         """A response of another issuer is rejected; one without, only if the provider always sends it."""

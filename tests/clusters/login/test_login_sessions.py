@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -51,6 +52,15 @@ class LoginSessionsTests(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(self.sessions.end(session.id)))
         self.assertIsNone(self.sessions.find(session.id))
         self.failureResultOf(Deferred.fromCoroutine(self.sessions.end(session.id)), NotFound)
+
+    def test_changed_user(self) -> None:
+        """Watchers are called if the user changes, but not for another refresh token."""
+        session = self.kit.begun()
+        self.successResultOf(Deferred.fromCoroutine(self.sessions.confirm(session, "refresh-2")))
+        self.assertEqual(self.changes, [])
+        changed = evolve(session, groups=("ops",))
+        self.successResultOf(Deferred.fromCoroutine(self.sessions.confirm(changed, "")))
+        self.assertEqual(self.changes, [(session.id, False)])
 
     def test_newer_record(self) -> None:
         """A record with an unknown field, which may limit the session, is not used."""

@@ -16,8 +16,8 @@ from tower.errors import ConfigurationError
 from tower.kube.audit.policy import METADATA, NONE
 from tower.kube.request_info import parse_request_info
 from tower.reactor.signals import Reloads
+from tower.web.access.audit.batches import BATCH_LIMIT, BatchSettings
 from tower.web.access.audit.opening import batches_of, open_audit
-from tower.web.access.audit.webhook_backend import BATCH_LIMIT, BatchSettings
 
 LOG = "--audit-log-path=-"
 HOOK = "--audit-webhook-config-file=/hook"

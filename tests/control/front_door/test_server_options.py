@@ -71,11 +71,12 @@ class ServerOptionsTests(SynchronousTestCase):
             self.assertIn(text, self.problem(argument), argument)
 
     def test_origins(self) -> None:
-        """Patterns must pin both ends of the host; several are separated by commas."""
+        """Patterns pin both ends of the host; several are separated by commas; empty: no origins."""
         for text in (r"^https://a\.example(:|$)", "//a(:|$)", "^https://a:8443", "^a$"):
             self.assertTrue(parsed(f"--cors-allowed-origins={text}")["cors-allowed-origins"].patterns)
         for text in ("https://a", "^https://a", "^https://(?:a|b)", "a$", "^a"):
             self.assertIn("does not pin", self.problem(f"--cors-allowed-origins={text}"))
+        self.assertIsNone(parsed("--cors-allowed-origins=")["cors-allowed-origins"])
         origins = parsed("--cors-allowed-origins=^https://a(:|$),//b:1$")["cors-allowed-origins"]
         for origin in (b"https://a", b"https://a:1", b"http://b:1"):
             self.assertTrue(origins.lines(origin), origin)

@@ -98,6 +98,15 @@ OPTIONS = Table(
             "--external-hostname=a:1",
             other=Difference(STARTS, "is not a host", "kubeconfigs combine the name with the proxy's port"),
         ),
+        start(
+            "--cert-dir={d}/serving",
+            "--external-hostname=192.0.2.1",
+            other=Difference(
+                STARTS,
+                "requires the host name that it is for",
+                "clients that use an address get a certificate of Tower's CA",
+            ),
+        ),
         start("--secure-port=0"),
         start("--secure-port=-1"),
         start("--secure-port=65536"),
@@ -118,7 +127,13 @@ OPTIONS = Table(
         ),
         *(
             start(f"--{name}=")
-            for name in ("advertise-address", "external-hostname", "tls-cipher-suites", "tls-min-version")
+            for name in (
+                "advertise-address",
+                "cors-allowed-origins",
+                "external-hostname",
+                "tls-cipher-suites",
+                "tls-min-version",
+            )
         ),
         start("--tls-min-version=VersionTLS14"),
         start("--tls-min-version=TLS12"),

@@ -20,7 +20,8 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.filters import FilterChain, authentication_chain, user_chain
 from tower.web.outcome import RawStream, Relay, Response
-from tower.web.ports.router import ClusterPort, FrontDoor
+from tower.web.ports.cluster_ports import ClusterPort
+from tower.web.ports.router import FrontDoor
 
 NOW = 1_700_000_000.0
 

@@ -26,8 +26,8 @@ from tower.web.access.authentication.request_header import (
 from tower.web.access.authentication.tower_credentials import CredentialAuthenticator
 from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.authentication.x509 import CertificateAuthenticator
+from tower.web.access.authentication_filter import Authentication
 from tower.web.access.filters import (
-    Authentication,
     FilterChain,
     authentication_chain,
     check_claims,

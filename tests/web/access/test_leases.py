@@ -16,7 +16,8 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication.anonymous import AnonymousAuthenticator
 from tower.web.access.authentication.token_reviewer import Reviewing, TokenReviewer
 from tower.web.access.authentication.union import AuthenticatorUnion
-from tower.web.access.filters import Authentication, FilterChain, authentication_chain
+from tower.web.access.authentication_filter import Authentication
+from tower.web.access.filters import FilterChain, authentication_chain
 from tower.web.access.sessions import Sessions
 from tower.web.outcome import Relay
 from tower.web.ports.router import FrontDoor

@@ -20,9 +20,10 @@ from tower.server.tower_server import TowerRoutes, tower_server
 from tower.web.access.allowed_requests import AllowedRequests
 from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.ports import router as tested
+from tower.web.ports import cluster_ports as tested
+from tower.web.ports.cluster_ports import ClusterPort, OpenClusterPort, TokenClusterPort
 from tower.web.ports.plain_port import PlainPort
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, TokenClusterPort
+from tower.web.ports.router import FrontDoor
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
@@ -199,14 +200,15 @@ class FrontDoorTests(RouterTestCase):
             self.refused(404, self.front, path)
 
     def test_metrics(self) -> None:
-        """The metrics are for administrators: the page is behind the chain, without a cluster."""
+        """The metrics are for administrators: page and method are behind the chain, without a cluster."""
         page = self.successResultOf(self.ask(self.front, b"/metrics"))
         self.assertEqual((page.code, page.body), (200, b"tower_up 1.0\n"))
         self.assertIn((b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8"), page.headers)
         self.assertEqual(self.asked, [""])
         self.refused(405, self.front, b"/metrics", b"POST")
         self.closed = True
-        self.refused(401, self.front, b"/metrics")
+        for method in (b"GET", b"POST"):
+            self.refused(401, self.front, b"/metrics", method)
 
     def test_metrics_of_a_cluster(self) -> None:
         """With a cluster's credential, /metrics is its API server's; with an administrator's, Tower's."""

@@ -19,9 +19,9 @@ from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.listing import listed_or_watched, selection
 from tower.cli.login.browser import by_browser, has_browser
-from tower.cli.login.contexts import WrittenContexts, write_contexts
+from tower.cli.login.contexts import WrittenContexts, current_of_others, write_contexts
 from tower.cli.login.door import Door, find_door, server_of
-from tower.cli.login.exchange import Reply, Unreachable
+from tower.cli.login.exchange import Unreachable
 from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
 from tower.cli.login.known_towers import shared_client, towers_with_client
 from tower.cli.login.login_file import LoginFile, NotLoggedIn, all_logins
@@ -29,6 +29,7 @@ from tower.cli.login.plugin import EXEC_VERSIONS, PluginFailed, credential
 from tower.cli.login.sessions import begin, read_token
 from tower.cli.login.signing import door_of, token_of
 from tower.cli.merging import default_file
+from tower.errors import one_line
 from tower.escaping import escaped
 from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import public_text
@@ -141,7 +142,8 @@ def _write(
         "provideClusterInfo": False,
     }
     names = [str(each["name"]) for each in session["clusters"]]
-    return write_contexts(path, files.server, door.ca_text, str(session["user"]), names, plugin)
+    user, current = str(session["user"]), current_of_others(path, os.environ)
+    return write_contexts(path, files.server, door.ca_text, user, names, plugin, current=current)
 
 
 def _own_command() -> str:
@@ -158,36 +160,60 @@ def _described(written: WrittenContexts, path: str) -> list[str]:
         lines = ["no access policy admits you to a cluster: ask an administrator of Tower"]
     else:
         lines = [f"contexts in {path}:", *(f"  {name}" for name in written.names)]
-        if written.current not in written.names:
-            lines.append(f"use one with 'kubectl --context {written.names[0]}'")
-        else:
+        if written.current in written.names:
             lines.append(f"the current context is {written.current}")
+        elif written.current not in written.removed:
+            lines.append(f"use one with 'kubectl --context {written.names[0]}'")
     if written.removed:
         lines.append(
             f"removed, because you cannot enter these clusters any more: {', '.join(written.removed)}"
+        )
+    if written.current in written.removed:
+        lines.append(
+            f"the current context was {written.current}: choose another one with 'kubectl config use-context "
+            "NAME'"
         )
     return lines
 
 
 def logout(options: argparse.Namespace) -> str:
-    """End sessions of this machine, and remove their contexts."""
-    lines = []
-    for files in _chosen(options.server, every=options.all):
-        session = files.read()
-        problem = _end(files, session)
-        path = str(session.get("kubeconfig") or default_file(os.environ))
-        removed: Sequence[str] = ()
-        if os.path.exists(path):
-            removed = write_contexts(path, files.server, "", "", (), {}).removed
+    """End sessions of this machine, and remove their contexts; a failure does not affect the others."""
+    chosen = _chosen(options.server, every=options.all)
+    if len(chosen) == 1:
+        return escaped(_logged_out(chosen[0]))
+    lines, failed = [], []
+    for files in chosen:
+        try:
+            lines.append(_logged_out(files))
+        except (CommandFailed, NotLoggedIn) as e:
+            failed.append(f"{files.server}: {one_line(e)}")
+    text = "\n".join(map(escaped, lines))
+    if failed:
+        if text:
+            print(text, flush=True)
+        raise CommandFailed(f"{len(failed)} of {len(chosen)} logouts failed: {'; '.join(failed)}")
+    return text
+
+
+def _logged_out(files: LoginFile) -> str:
+    """Log out of a Tower; return a line about it."""
+    session = files.read()
+    problem = _end(files, session)
+    path = str(session.get("kubeconfig") or default_file(os.environ))
+    removed: Sequence[str] = ()
+    if os.path.exists(path):
+        removed = write_contexts(path, files.server, "", "", (), {}).removed
+    try:
         files.remove()
-        text = f"logged out of {files.server}"
-        lines.append(f"{text}; removed {len(removed)} contexts from {path}" if removed else text)
-        if problem:
-            output.note(
-                f"the session {session['session']} goes on until it expires, because {problem}: an "
-                f"administrator can end it with 'tower session end {session['session']}'"
-            )
-    return "\n".join(map(escaped, lines))
+    except OSError as e:
+        raise CommandFailed(f"cannot remove {files.path}: {(e.strerror or str(e)).lower()}") from e
+    if problem:
+        output.note(
+            f"the session {session['session']} goes on until it expires, because {problem}: an "
+            f"administrator can end it with 'tower session end {session['session']}'"
+        )
+    text = f"logged out of {files.server}"
+    return f"{text}; removed {len(removed)} contexts from {path}" if removed else text
 
 
 def _end(files: LoginFile, session: Mapping[str, Any]) -> str:
@@ -214,106 +240,6 @@ def _chosen(server: str | None, *, every: bool = False) -> list[LoginFile]:
         listed = ", ".join(each.server for each in found)
         raise UsageFailed(f"you are logged in to several Towers: give one of {listed}, or --all")
     return found
-
-
-#: Stands for the context of a cluster that has none.
-_NO_CONTEXT = "<none>"
-
-#: Columns of a user's own clusters: title, key, and whether only ``-o wide`` shows it.
-_COLUMNS = (
-    ("Context", "context", False),
-    ("Cluster", "name", False),
-    ("Available", "available", False),
-    ("Access", "access", False),
-    ("Policies", "policies", True),
-    ("Tower", "tower", True),
-)
-
-
-def own_clusters(options: argparse.Namespace) -> str:
-    """List the clusters that the users of this machine's logins may enter."""
-    if options.selector or options.watch:
-        raise UsageFailed("--selector and --watch need an administrator's --kubeconfig, or --state-dir")
-    items: list[dict[str, Any]] = []
-    failed: list[str] = []
-    logins = all_logins()
-    if not logins:
-        raise UsageFailed(
-            "no proxy is given, and you are not logged in: run 'tower login https://HOST', or give "
-            "--state-dir DIR on the proxy's machine, or --kubeconfig FILE with an administrator's kubeconfig"
-        )
-    for files in logins:
-        try:
-            items += _clusters_of(files)
-        except (CommandFailed, PluginFailed, NotLoggedIn) as e:
-            failed.append(str(e))
-    if failed and not items:
-        raise CommandFailed("; ".join(failed))
-    for text in failed:
-        output.note(text)
-    if options.output in ("json", "yaml"):
-        return output.structured({"items": items}, options.output)
-    if options.output == "name":
-        return "\n".join(escaped(each["context"]) for each in items)
-    shown = [each for each in _COLUMNS if options.output == "wide" or not each[2]]
-    if not items:
-        return "no access policy admits you to a cluster: ask an administrator of Tower"
-    _note_missing_contexts(items)
-    rows = [[_cell(item[key]) for _, key, _ in shown] for item in items]
-    return output.columns([title for title, _, _ in shown], rows)
-
-
-def _note_missing_contexts(items: Sequence[Mapping[str, Any]]) -> None:
-    for server in sorted({each["tower"] for each in items if each["context"] == _NO_CONTEXT}):
-        output.note(f"'tower login {server}' writes the missing contexts")
-
-
-def _clusters_of(files: LoginFile) -> list[dict[str, Any]]:
-    session = files.read()
-    reply = _asked(files, str(session.get("token_file", "")), "/login/clusters")
-    contexts = _contexts(str(session.get("kubeconfig", "")), files.server)
-    return [
-        {
-            "context": contexts.get(each["name"], _NO_CONTEXT),
-            "name": each["name"],
-            "available": each["available"],
-            "access": each.get("access", []) if each.get("open", True) else ["closed now"],
-            "policies": each.get("policies", []),
-            "tower": files.server,
-        }
-        for each in reply.value["items"]
-    ]
-
-
-def _asked(files: LoginFile, token_file: str, path: str) -> Reply:
-    """Return the answer about the own session; a token that is rejected is replaced once, as for kubectl."""
-    token, _ = credential(files, token_file, time.time, os.getpid())
-    try:
-        return door_of(files, files.read()).call("GET", path, token=token)
-    except CallFailed as e:
-        if e.code != 401:
-            raise
-    token, _ = credential(files, token_file, time.time, os.getpid())
-    return door_of(files, files.read()).call("GET", path, token=token)
-
-
-def _contexts(path: str, server: str) -> dict[str, str]:
-    """Return the contexts of a kubeconfig that lead to clusters of a Tower, by cluster."""
-    import yaml
-
-    try:
-        with open(path, "rb") as file:
-            content = yaml.safe_load(file)
-        servers = {each["name"]: each["cluster"]["server"] for each in content["clusters"]}
-        contexts = [(each["name"], servers.get(each["context"]["cluster"])) for each in content["contexts"]]
-    except (OSError, yaml.YAMLError, LookupError, TypeError):
-        return {}
-    begin = f"{server}/clusters/"
-    return {found.removeprefix(begin): name for name, found in contexts if found and found.startswith(begin)}
-
-
-def _cell(value: object) -> str:
-    return ",".join(map(str, value)) or "<none>" if isinstance(value, list) else str(value)
 
 
 def list_sessions(client: TowerClient, options: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from urllib.parse import urlencode
 import attrs
 
 from tower.cli.client import CommandFailed
-from tower.cli.login.exchange import Reply, ask
+from tower.cli.login.exchange import Reply, Unreachable, Untrusted, ask
 from tower.kube.connection_settings import claims_of_token
 from tower.kube.kubeconfig import KubeAccess
 
@@ -22,7 +23,11 @@ SCOPES = ("openid", "email", "profile", "groups", "offline_access")
 #: Pause between two requests for the result of a device login, s, and what slow_down adds to it.
 PAUSE = 5.0
 
+#: Longest of these pauses while the provider does not answer, s.
+LONGEST_PAUSE = 60.0
+
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_DEVICE_ERRORS = ("authorization_pending", "slow_down", "access_denied", "expired_token")
 
 
 @attrs.frozen
@@ -184,31 +189,59 @@ class IdentityProvider:
             _seconds(value.get("expires_in"), 600.0),
         )
 
-    def by_device(self, device: DeviceLogin, sleep: Callable[[float], object]) -> ProviderTokens:
+    def by_device(
+        self,
+        device: DeviceLogin,
+        sleep: Callable[[float], object],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> ProviderTokens:
         """Return the tokens, once the user has finished the login.
 
-        :raise CommandFailed: the user did not, or refused it.
+        While the provider does not answer, or answers 429 or 5xx, the pause doubles (RFC 8628, section 3.5).
+
+        :raise CommandFailed: the user did not finish it in time, or refused it.
         """
         form = {"grant_type": _DEVICE_GRANT, "device_code": device.code, "client_id": self.client}
-        pause, left = max(1.0, device.interval), device.lifetime
-        while left > 0:
-            sleep(pause)
-            left -= pause
-            reply = self._ask("POST", self._endpoint("token_endpoint"), form)
+        interval = pause = max(1.0, device.interval)
+        end, problem = seconds() + device.lifetime, ""
+        while (left := end - seconds()) > 0:
+            sleep(min(pause, left))
+            reply, problem = self._polled(form)
+            if reply is None:
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
             if reply.status == 200:
                 return self._tokens(reply)
             match reply.value.get("error"):
                 case "authorization_pending":
-                    continue
+                    pass
                 case "slow_down":
-                    pause += PAUSE
+                    interval += PAUSE
                 case "access_denied":
                     raise CommandFailed(f"the login was refused at {self.url}")
                 case "expired_token":
                     break
                 case _:
                     raise CommandFailed(self._rejected(reply))
-        raise CommandFailed("the code was not entered in time: run 'tower login' again")
+            pause = interval
+        cause = f" ({problem})" if problem else ""
+        raise CommandFailed(f"the code was not entered in time{cause}: run 'tower login' again")
+
+    def _polled(self, form: Mapping[str, str]) -> tuple[Reply | None, str]:
+        """Return the token endpoint's answer; or None, and why a later one may be better.
+
+        :raise Untrusted: the provider's certificate cannot be verified.
+        """
+        try:
+            reply = self._ask("POST", self._endpoint("token_endpoint"), form)
+        except Untrusted:
+            raise
+        except Unreachable as e:
+            return None, str(e)
+        is_answer = reply.status == 200 or reply.value.get("error") in _DEVICE_ERRORS
+        if not is_answer and (reply.status == 429 or reply.status >= 500):
+            return None, f"the identity provider {self.url} answered {reply.message}"
+        return reply, ""
 
     def _tokens(self, reply: Reply) -> ProviderTokens:
         tokens = reply.value.get("id_token"), reply.value.get("refresh_token") or ""

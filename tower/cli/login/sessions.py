@@ -52,11 +52,11 @@ def begin(
 
 
 def exchange_again(login: LoginFile, session: Mapping[str, Any], token_file: str) -> dict[str, Any]:
-    """Begin a new session of a workload with the token that its file has now; return it.
+    """Begin a new session of a workload with the token that *token_file* has now; return it.
 
     :raise CommandFailed: there is no token, or the front door rejects it.
     """
-    kept = {name: value for name, value in session.items() if name in ("prefix", "kubeconfig")}
+    kept = {"kubeconfig": session.get("kubeconfig", ""), "token_file": token_file}
     key = Ed25519PrivateKey.generate()
     begin(door_of(login, session), login, key, read_token(token_file), "", **kept)
     return login.read()

@@ -27,7 +27,7 @@ USER_LIMIT = 1000
 #: Most that are removed in one transaction.
 _PURGE_BATCH = 500
 
-#: Called with a session, and whether it has ended; else its user or its refresh token changed.
+#: Called with a session, and whether it has ended; else its user changed.
 SessionChange: TypeAlias = Callable[[LoginSession, bool], None]
 
 
@@ -146,7 +146,7 @@ class LoginSessions:
         return len(operations)
 
     def watch(self, callback: SessionChange) -> None:
-        """Call *callback* with each session that changes or ends."""
+        """Call *callback* with each session whose user changes, or which ends."""
         self._watchers.append(callback)
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class LoginSessions:
             self._of_user[before.user] -= 1
             self._of_user += Counter()  # drops zeros
         session = None if event.type == "DELETED" else self._add(event.record)
-        if before is not None:
+        if before is not None and not (session is not None and _has_same_user(before, session)):
             for watcher in list(self._watchers):
                 watcher(before if session is None else session, session is None)
 
@@ -177,6 +177,10 @@ class LoginSessions:
         self._sessions[session.id] = session
         self._of_user[session.user] += 1
         return session
+
+
+def _has_same_user(before: LoginSession, session: LoginSession) -> bool:
+    return evolve(before, sealed=session.sealed, confirmed=session.confirmed) == session
 
 
 def _not_found(session_id: str) -> NotFound:

@@ -11,6 +11,7 @@ from tower.clusters.login.login_session import LoginSession
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.clusters.records import Records
 from tower.control.metrics.login_metrics import LoginCollector
+from tower.reactor.closing import Closing
 from tower.reactor.interfaces import IReactor
 from tower.reactor.repeating import periodic
 from tower.web.access.authentication.login.confirmer import PERIOD, Confirmer
@@ -89,7 +90,7 @@ class Logins:
             beginning, clusters, settings, lambda: oidc.issuers, authorities, IssuerAuthorities(seconds)
         )
         self.metrics = (LoginCollector(sessions, confirmer),)
-        self.services = (periodic(reactor, PERIOD, confirmer.check),)
+        self.services = (Closing(confirmer.stop), periodic(reactor, PERIOD, confirmer.check))
         sessions.watch(self._changed)
         self.revoke = confirmer.revoke
 

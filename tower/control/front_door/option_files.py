@@ -21,7 +21,7 @@ from tower.kube.rest.rest_config import RestConfig
 from tower.options.followed_file import FollowedFile
 from tower.reactor.interfaces import IReactor
 from tower.store.audit_log import check_log
-from tower.trust.certificate_directory import make_pair
+from tower.trust.certificate_directory import has_pair
 from tower.trust.client_authorities import ClientAuthorities
 from tower.trust.serving_certificate import serving_names
 from tower.web.access.audit.policy_file import read_audit_policy
@@ -49,7 +49,7 @@ def file_rules(options: Options, reactor: IReactor, now: float) -> Iterator[Rule
     :param now: s since the epoch.
     """
     yield partial(given_ca, options, now)
-    yield from _serving(options, now)
+    yield from _serving(options)
     yield from _authorities(options)
     path = options["token-auth-file"]
     if path is not None:
@@ -71,15 +71,14 @@ def file_rules(options: Options, reactor: IReactor, now: float) -> Iterator[Rule
         yield partial(read_access, options.given_cluster)
 
 
-def _serving(options: Options, now: float) -> Iterator[Rule]:
-    """Yield the checks of the serving certificates; that of ``--cert-dir`` is made if there is none."""
+def _serving(options: Options) -> Iterator[Rule]:
+    """Yield the checks of the serving certificates; ``--cert-dir`` can still be empty."""
     pair = options.public_pair
     if pair is not None and options["tls-private-key-file"] is not None and options.certificate_host:
 
         def check() -> None:
-            if options.makes_pair:
-                make_pair(options["cert-dir"], options.certificate_host, now)
-            public_pair(pair, for_agents=options.is_public_pair_for_agents)
+            if not options.makes_pair or has_pair(options["cert-dir"]):
+                public_pair(pair, for_agents=options.is_public_pair_for_agents)
 
         yield check
     reserved = serving_names(options.public_address, options["host"])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tower.control.front_door.serving_options import ServingOptions
 from tower.options.base import Parameter, flag, parameter
-from tower.options.values import parse_duration, read_count, read_duration
+from tower.options.values import parse_duration, read_count, read_duration, unless_empty
 from tower.web.gateway.cross_origin import CrossOrigin, origin_pattern
 
 _ORIGINS_CURE = r"give patterns such as '^https://example\.com(:|$)' or '//example\.com(:|$)'"
@@ -77,7 +77,7 @@ class ServerOptions(ServingOptions):
             None,
             "Comma-separated regular expressions of origins whose pages may use the front door and the "
             "clusters' ports from a browser; anchored, such as ^https://example\\.com(:|$).",
-            _read_origins,
+            unless_empty(_read_origins),
         ),
         parameter(
             "shutdown-delay-duration",

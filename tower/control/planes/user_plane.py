@@ -164,5 +164,5 @@ class UserPlane:
         )
 
     def is_for_door(self, bearer: bytes) -> bool:
-        """See `tower.web.ports.router.TokenClusterPort`."""
+        """See `tower.web.ports.cluster_ports.TokenClusterPort`."""
         return self._oidc.reads(bearer) or self._tokens.reads(bearer)

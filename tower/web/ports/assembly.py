@@ -29,10 +29,10 @@ from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.measurements import RequestMeter
 from tower.web.gateway.upstream.channel_pool import ChannelPool
 from tower.web.limits.door_limits import DoorLimits
+from tower.web.ports.cluster_ports import ClusterPort, OpenClusterPort, TokenClusterPort
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.door_reviews import DoorReviews
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
-from tower.web.ports.router import ClusterPort, OpenClusterPort, TokenClusterPort
 
 
 @frozen(eq=False)

@@ -87,7 +87,7 @@ class OpenPorts:
 
     :ivar applies: returns whether a cluster's port is one; after a change call `ClusterProxies.recheck`.
     :ivar reactor: makes the reactor for a cluster, whose TLS does not request client certificates.
-    :ivar gateway: makes the gateway for a cluster, with a `tower.web.ports.router.OpenClusterPort`.
+    :ivar gateway: makes the gateway for a cluster, with a `tower.web.ports.cluster_ports.OpenClusterPort`.
     """
 
     applies: Callable[[str], bool]
@@ -102,7 +102,7 @@ class KubernetesPorts:
     :param reactor: makes the reactor for a cluster, with TLS.
     :param opened: ports without authentication; None: all ports authenticate.
     :param by_token: makes the gateway for a cluster that authenticates its own accounts; see
-        `tower.web.ports.router.TokenClusterPort`.
+        `tower.web.ports.cluster_ports.TokenClusterPort`.
     """
 
     condition = PORT_OPEN

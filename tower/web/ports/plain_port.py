@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from twisted.internet.defer import Deferred
+
 from tower import __version__
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe
 from tower.web.gateway.request import Request
-from tower.web.outcome import NOT_CACHED, HandOver, Response
+from tower.web.outcome import NOT_CACHED, HandOver, Outcome, Response
 
 #: Takes an agent's connection and all bytes received on it.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
@@ -55,6 +57,17 @@ def only_read(request: Request) -> None:
     """
     if request.method not in (b"GET", b"HEAD"):
         raise StatusError(405, f"{request.method.decode('latin-1')} is not supported on this path: use GET")
+
+
+def read_page(
+    request: Request, page: Callable[[], Outcome | Deferred[Outcome]]
+) -> Outcome | Deferred[Outcome]:
+    """Return *page*, if a request that has passed the filters only reads.
+
+    :raise StatusError: its method is not GET or HEAD.
+    """
+    only_read(request)
+    return page()
 
 
 def ssh_tunnel_check(request: Request, check: Check) -> Response:

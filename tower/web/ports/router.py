@@ -1,6 +1,6 @@
-"""Routers: the destination of a request, by its port and path.
+"""The router of the front door: the destination of a request, by its path.
 
-A router only interprets Tower's own part of a path, byte for byte.  The rest after `/clusters/<name>` belongs
+It only interprets Tower's own part of a path, byte for byte.  The rest after `/clusters/<name>` belongs
 to the cluster, and after `/clusters/<name>/targets/<target>` to that target.
 """
 
@@ -12,23 +12,22 @@ from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from tower.clusters.credentials import PREFIX
 from tower.kube.status import StatusError
 from tower.nodes.kubelets import Kubelets
 from tower.tunnels.targets import KUBERNETES
-from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
-from tower.web.access.authentication.anonymous import ANONYMOUS_METHOD
-from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity, is_account_token
-from tower.web.access.filters import Filter, FilterChain, check_claims
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.filters import FilterChain
 from tower.web.api import discovery
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay
+from tower.web.ports.cluster_router import Answer, ClusterRoute, ClusterRouter, reviewed
 from tower.web.ports.door_reviews import DoorReviews, is_review
 from tower.web.ports.import_page import IMPORTS
 from tower.web.ports.plain_port import TakeAgent, asks_for_agent
 
-Answer: TypeAlias = "Outcome | Deferred[Outcome]"
+#: Maximum number of cached routes.
+_MAX_ROUTES = 20_000
 
 #: The name of the target.
 KUBELET = "kubelet"
@@ -44,7 +43,6 @@ _KUBERNETES = frozenset(
     {b"api", b"apis", b"openapi", b"version", b"healthz", b"livez", b"readyz", b"metrics"}
 )
 _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
-_TOKEN_PREFIX = PREFIX.encode()
 
 #: Returns the kubelets of a cluster; None if the cluster has no target of this kind.
 FindKubelets: TypeAlias = Callable[[str], Kubelets | None]
@@ -54,79 +52,7 @@ def no_kubelets(_cluster: str) -> None:
     """Return None."""
 
 
-class _ClusterRouter:
-    """Base of the routers of users' ports: routes into clusters, through the filter chain."""
-
-    def __init__(
-        self, chain: FilterChain, generation: AdmissionGeneration, reviews: DoorReviews | None = None
-    ) -> None:
-        self._chain = chain
-        self._generation = generation
-        self._reviews = reviews
-
-    def __call__(self, request: Request) -> Answer:
-        """Return the destination of *request*: usually that of the connection's last request."""
-        admission = request.channel.admission
-        if admission is None:
-            return self._route(request)
-        if admission.repeat(request, self._generation):
-            return admission.relay
-        if admission.covers(request, self._generation):
-            request.identity = admission.identity
-            waiting = request.audit(admission.relay.cluster)
-            if waiting is not None:
-                return waiting.addCallback(lambda _: self(request))  # the admission might have ended
-            rules, relay = self._generation.rules, admission.relay
-            answer = relay if rules is None else _ruled(rules, request, relay)
-            if self._reviews is not None and is_review(request, relay):
-                return _reviewed(self._reviews, request, answer)
-            if answer is relay:
-                admission.remember(request, self._generation)
-            return answer
-        return self._route(request)
-
-    def _route(self, request: Request) -> Answer:
-        raise NotImplementedError
-
-    def _follow(self, request: Request, route: _Route) -> Answer:
-        """Return the relay of *route*, if the filters accept *request*."""
-        generation = self._generation
-        current = generation.current
-        request.destination = route.relay
-        outcome = self._chain(request, route.name, route.end)
-        if self._reviews is not None and is_review(request, route.relay):
-            return _reviewed(self._reviews, request, outcome)
-        identity: Any = request.identity
-        claimed = request.channel.claimed
-        depends_on_fields = claimed is not None and claimed.onward is request.fields
-        if outcome is route.relay and not depends_on_fields and not _depends_on_request(identity):
-            # every filter decided at once, so nothing changed meanwhile
-            request.channel.admission = CachedAdmission(request, identity, route.relay, generation, current)
-        return outcome
-
-
-def _depends_on_request(identity: Identity) -> bool:
-    """Return whether another request of the connection may have another identity."""
-    return identity.is_acting or identity.method == ANONYMOUS_METHOD
-
-
-def _reviewed(reviews: DoorReviews, request: Request, answer: Answer) -> Answer:
-    """Return the answer to a review if the request was accepted, which *answer* may only show later."""
-
-    def then(outcome: Outcome) -> Answer:
-        return reviews(request, outcome) if isinstance(outcome, Relay) else outcome
-
-    return answer.addCallback(then) if isinstance(answer, Deferred) else then(answer)
-
-
-def _ruled(rules: Filter, request: Request, relay: Relay) -> Answer:
-    """Return *relay*, if the rules accept a request that has passed all other filters."""
-    request.destination = relay
-    waiting = rules(request, relay.cluster)
-    return relay if waiting is None else waiting.addCallback(lambda _: relay)
-
-
-class FrontDoor(_ClusterRouter):
+class FrontDoor(ClusterRouter):
     """The router of the TLS port for users and agents: requests into clusters, and agents.
 
     :param authenticate: the chain that only authenticates.
@@ -150,7 +76,7 @@ class FrontDoor(_ClusterRouter):
         self._delegate = delegate
         self._agent = HandOver(take_agent)
         self._kubelets = kubelets
-        self._routes: dict[bytes, _Route] = {}
+        self._routes: dict[bytes, ClusterRoute] = {}
 
     def _route(self, request: Request) -> Answer:
         target = request.target
@@ -165,7 +91,7 @@ class FrontDoor(_ClusterRouter):
         return self._own(request, path)
 
     def _by_credential(self, request: Request, path: bytes) -> Answer:
-        """Route a request without ``/clusters/<name>`` to the cluster of its credential.
+        """ClusterRoute a request without ``/clusters/<name>`` to the cluster of its credential.
 
         ``kubectl proxy``, and ``--raw`` up to kubectl 1.33, drop the path of the server's URL.  A credential
         is for one cluster only, so the cluster is unambiguous.
@@ -174,11 +100,11 @@ class FrontDoor(_ClusterRouter):
         cluster: str = identity.cluster
         if not cluster:
             return self._own(request, path)
-        route = _Route(cluster, b"", scope=b"/clusters/" + cluster.encode())
+        route = ClusterRoute(cluster, b"", scope=b"/clusters/" + cluster.encode())
         request.destination = route.relay
         outcome = self._chain(request, cluster, route.end)
         if self._reviews is not None and is_review(request, route.relay):
-            return _reviewed(self._reviews, request, outcome)
+            return reviewed(self._reviews, request, outcome)
         return outcome
 
     def _own(self, request: Request, path: bytes) -> Answer:
@@ -206,7 +132,7 @@ class FrontDoor(_ClusterRouter):
         if target == KUBELET and (kubelets := self._kubelets(cluster)) is not None:
             return self._to_kubelet(request, cluster, kubelets, match.end())
         prefix = request.target[: match.end()]
-        route = self._routes.get(prefix) or self._keep(prefix, _Route(cluster, prefix, target, prefix))
+        route = self._routes.get(prefix) or self._keep(prefix, ClusterRoute(cluster, prefix, target, prefix))
         return self._follow(request, route)
 
     def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
@@ -215,125 +141,23 @@ class FrontDoor(_ClusterRouter):
             return self._chain(request, cluster, lambda: _no_node(cluster))
         node, prefix = match[1].decode("ascii"), request.target[: match.end()]
         route = self._routes.get(prefix) or self._keep(
-            prefix, _Route(cluster, prefix, f"{KUBELET}/{node}", prefix)
+            prefix, ClusterRoute(cluster, prefix, f"{KUBELET}/{node}", prefix)
         )
         request.destination = route.relay
         return self._chain(request, cluster, lambda: _authorized(request, kubelets, node, route.relay))
 
-    def _new_route(self, name: bytes) -> _Route:
+    def _new_route(self, name: bytes) -> ClusterRoute:
         _plain(name)
         if _NAME.fullmatch(name) is None:
             raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: the name is invalid")
         prefix = b"/clusters/" + name
-        return self._keep(name, _Route(name.decode("ascii"), prefix, scope=prefix))
+        return self._keep(name, ClusterRoute(name.decode("ascii"), prefix, scope=prefix))
 
-    def _keep(self, key: bytes, route: _Route) -> _Route:
+    def _keep(self, key: bytes, route: ClusterRoute) -> ClusterRoute:
         if len(self._routes) >= _MAX_ROUTES:
             self._routes.clear()
         self._routes[key] = route
         return route
-
-
-#: Maximum number of cached routes.
-_MAX_ROUTES = 20_000
-
-
-class _Route:
-    """The route to one cluster's API server, or to another of its targets; cached."""
-
-    __slots__ = ("name", "relay")
-
-    def __init__(self, name: str, prefix: bytes, target: str = KUBERNETES, scope: bytes = b"") -> None:
-        self.name = name
-        self.relay = Relay(name, prefix, target, plain=target != KUBERNETES, scope=scope)
-
-    def end(self) -> Outcome:
-        return self.relay
-
-
-class ClusterPort(_ClusterRouter):
-    """The router of a cluster's own port: relays every request to the cluster."""
-
-    def __init__(
-        self,
-        chain: FilterChain,
-        cluster: str,
-        generation: AdmissionGeneration,
-        reviews: DoorReviews | None = None,
-    ) -> None:
-        super().__init__(chain, generation, reviews)
-        self._route_to_cluster = _Route(cluster, b"")
-
-    def _route(self, request: Request) -> Answer:
-        return self._follow(request, self._route_to_cluster)
-
-
-class OpenClusterPort(ClusterPort):
-    """The router of a cluster's own port without required authentication, as all of KubeSphere Tower's were.
-
-    A request with a token from Tower is authenticated.  Any other request runs with the agent's own
-    credential, if the agent adds one at all; see `tower.web.gateway.proxy_client`.
-    """
-
-    def __init__(
-        self,
-        chain: FilterChain,
-        cluster: str,
-        generation: AdmissionGeneration,
-        reviews: DoorReviews | None = None,
-    ) -> None:
-        super().__init__(chain, cluster, generation, reviews)
-        self._open = Relay(cluster, plain=True)
-
-    def __call__(self, request: Request) -> Answer:
-        """Return the destination of *request*."""
-        bearer = request.fields.bearer
-        if bearer is not None and bearer.startswith(_TOKEN_PREFIX):
-            return super().__call__(request)
-        request.identity = ANONYMOUS
-        waiting = request.audit(self._open.cluster)
-        return self._open if waiting is None else waiting.addCallback(lambda _: self._open)
-
-
-class TokenClusterPort(ClusterPort):
-    """The router of a cluster's own port that accepts tokens of the cluster's own service accounts.
-
-    A request with such a token and without a client certificate is relayed with that token as its only
-    identity: the cluster's API server authenticates it.  All others are authenticated by Tower.
-
-    :param is_for_door: returns whether a token is of a provider that Tower trusts: it opens other clusters,
-        so no cluster must get it.
-    """
-
-    def __init__(
-        self,
-        chain: FilterChain,
-        cluster: str,
-        generation: AdmissionGeneration,
-        is_for_door: Callable[[bytes], bool] = lambda _: False,
-        reviews: DoorReviews | None = None,
-    ) -> None:
-        super().__init__(chain, cluster, generation, reviews)
-        self._is_for_door = is_for_door
-
-    def __call__(self, request: Request) -> Answer:
-        """Return the destination of *request*."""
-        bearer = request.fields.bearer
-        if bearer is None or request.certificate is not None or not is_account_token(bearer):
-            return super().__call__(request)
-        if self._is_for_door(bearer):
-            return super().__call__(request)
-        request.identity = MEMBER_ACCOUNT
-        route = self._route_to_cluster
-        waiting = request.audit(route.name)
-        if waiting is not None:
-            return waiting.addCallback(lambda _: _claimless(request, route))
-        return _claimless(request, route)
-
-
-def _claimless(request: Request, route: _Route) -> Outcome:
-    check_claims(request, route.name)
-    return route.relay
 
 
 def _is_kubernetes(path: bytes) -> bool:

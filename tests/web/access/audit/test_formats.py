@@ -21,8 +21,8 @@ from tower.web.access.authentication.identity import ANONYMOUS, Identity, Policy
 from tower.web.access.filters import user_chain
 from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response, StreamingResponse
+from tower.web.ports.cluster_ports import ClusterPort
 from tower.web.ports.kubesphere_port import KubeSpherePort
-from tower.web.ports.router import ClusterPort
 
 
 class TimeTests(SynchronousTestCase):

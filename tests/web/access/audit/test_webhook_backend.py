@@ -11,6 +11,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.kube.client import APIError
+from tower.web.access.audit.batches import BatchSettings
 from tower.web.access.audit.formats import EVENT_HEAD
 from tower.web.access.audit.webhook_backend import (
     ATTEMPTS,
@@ -20,7 +21,6 @@ from tower.web.access.audit.webhook_backend import (
     REJECTED_PIECES,
     STOP_TIMEOUT,
     WAIT_LIMIT,
-    BatchSettings,
     WebhookBackend,
 )
 

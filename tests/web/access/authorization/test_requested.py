@@ -20,8 +20,9 @@ from tower.web.access.authentication.presented import Presented
 from tower.web.access.authentication.union import AuthenticatorUnion
 from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.outcome import RawStream, Relay, Response
+from tower.web.ports.cluster_ports import ClusterPort
 from tower.web.ports.door_reviews import DoorReviews
-from tower.web.ports.router import ClusterPort, FrontDoor
+from tower.web.ports.router import FrontDoor
 
 POD = b"/api/v1/namespaces/default/pods/web"
 LIST = b"/api/v1/namespaces/default/pods"

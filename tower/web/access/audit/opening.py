@@ -12,9 +12,10 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.signals import Reloads
 from tower.store.audit_log import open_audit_log
 from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.batches import BatchSettings
 from tower.web.access.audit.destinations import BATCH, Destination
 from tower.web.access.audit.policy_file import AuditPolicyFile
-from tower.web.access.audit.webhook_backend import BatchSettings, WebhookBackend
+from tower.web.access.audit.webhook_backend import WebhookBackend
 
 _WEBHOOK = "audit-webhook-config-file"
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
@@ -22,7 +21,7 @@ from twisted.python.failure import Failure
 from tower.errors import TowerError
 from tower.kube.client import APIError
 from tower.reactor.coroutines import deferred
-from tower.web.access.audit.formats import EVENT_HEAD
+from tower.web.access.audit.batches import BatchSettings, Throttle, event_list
 
 #: Most batches that are posted at a time.
 PARALLEL = 4
@@ -39,9 +38,6 @@ REJECTED_PIECES = 40
 #: Most bytes of events that wait for the webhook.
 QUEUE_LIMIT = 32 * 1024 * 1024
 
-#: Largest batch, if no option limits it, B.
-BATCH_LIMIT = 8 * 1024 * 1024
-
 #: Longest time for which a request waits until its event is stored, s.
 WAIT_LIMIT = 30.0
 
@@ -53,10 +49,6 @@ LOSS_PERIOD = 60.0
 
 #: Time for the last batches, s.
 STOP_TIMEOUT = 5.0
-
-_LIST_HEAD = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":['
-_LIST_END = b"]}\n"
-_EVENT_HEAD = len(EVENT_HEAD)
 
 
 class EventWebhook(Protocol):
@@ -70,54 +62,6 @@ class EventWebhook(Protocol):
 
     def close(self) -> None:
         """Close idle connections."""
-
-
-@frozen
-class BatchSettings:
-    """Sizes and times of batches, with upstream's defaults.
-
-    :ivar buffer_size: most events that wait.
-    :ivar max_size: most events in a batch.
-    :ivar max_wait: longest time until an event is posted, s; 0: at once.
-    :ivar qps: most batches a second on average; 0: no limit.
-    :ivar burst: most batches at once.
-    :ivar max_bytes: largest batch, B.
-    :ivar initial_backoff: delay after the first failure, s.
-    """
-
-    buffer_size: int = 10_000
-    max_size: int = 400
-    max_wait: float = 30.0
-    qps: float = 10.0
-    burst: int = 15
-    max_bytes: int = BATCH_LIMIT
-    initial_backoff: float = 10.0
-
-
-@define
-class Throttle:
-    """A token bucket: *burst* batches at once, *qps* a second on average; 0: no limit."""
-
-    _qps: float
-    _burst: int
-    _seconds: Callable[[], float]
-    _tokens: float = field(init=False)
-    _since: float = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._tokens, self._since = float(self._burst), self._seconds()
-
-    def take(self) -> float:
-        """Take a token and return 0, or return the time until there is one, s."""
-        if not self._qps:
-            return 0.0
-        now = self._seconds()
-        self._tokens = min(self._burst, self._tokens + (now - self._since) * self._qps)
-        self._since = now
-        if self._tokens < 1:
-            return (1 - self._tokens) / self._qps
-        self._tokens -= 1
-        return 0.0
 
 
 class WebhookBackend:
@@ -275,7 +219,7 @@ class WebhookBackend:
 
     async def _deliver(self, events: list[bytes], first: int, last: int, attempts: int) -> bool:
         """Post *events* until they are stored, or rejected *attempts* times; return whether they are."""
-        data = b"%b%b%b" % (_LIST_HEAD, b",".join(b"{" + each[_EVENT_HEAD:-1] for each in events), _LIST_END)
+        data = event_list(events)
         delay = self._settings.initial_backoff
         while True:
             try:

@@ -8,8 +8,9 @@ session's requests end or are rejected, and the session itself goes on once the 
 from __future__ import annotations
 
 import contextlib
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection
-from typing import Any
 
 from attrs import evolve
 from twisted.internet import defer
@@ -25,6 +26,7 @@ from tower.kube.status import StatusError
 from tower.store.records import StoreFailed
 from tower.trust.session_tokens import SessionTokenClaims
 from tower.web.access.authentication.identity import Extra, Identity
+from tower.web.access.authentication.login.confirmation_queue import ConfirmationQueue
 from tower.web.access.authentication.login.token_endpoint import (
     ProviderRefused,
     ProviderUnavailable,
@@ -37,8 +39,11 @@ from tower.web.access.authentication.oidc.provider import OIDCProvider
 from tower.web.access.authentication.oidc.tokens import SignatureUnknown
 from tower.web.access.authentication.presented import Presented
 
-#: Age of the last confirmation at which a session in use is confirmed again, s.
+#: Age of the last confirmation at which a session in use is confirmed again at the latest, s.
 AGE = 450.0
+
+#: Most that this is earlier, s; differs between sessions, which may have begun together.
+JITTER = 150.0
 
 #: Age at which requests of the session end, s.  With `PERIOD`, this is within ten minutes.
 LIMIT = 580.0
@@ -49,8 +54,8 @@ PERIOD = 10.0
 #: Tolerance for a clock that was set back since a confirmation, s.
 SKEW = 300.0
 
-#: Most requests to providers at a time.
-CONCURRENT = 20
+#: Most refresh tokens that are revoked at a time.
+REVOCATIONS = 20
 
 #: Longest wait of a user's request for the provider, s.
 WAIT = 15.0
@@ -88,8 +93,8 @@ class Confirmer:
         self._in_use = in_use
         self._seconds = seconds
         self._clock = clock
-        self._slots = DeferredSemaphore(CONCURRENT)
-        self._revocations = DeferredSemaphore(CONCURRENT)
+        self._queues: defaultdict[str, ConfirmationQueue] = defaultdict(self._new_queue)  # by issuer
+        self._revocations = DeferredSemaphore(REVOCATIONS)
         self._unrevoked: dict[str, str] = {}  # problems by issuer, logged
         self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
         self._confirmed: dict[str, float] = {}
@@ -97,7 +102,7 @@ class Confirmer:
         self._unsaved: dict[str, str] = {}  # refresh tokens that the store could not take yet
         self._refused: set[str] = set()  # that could not be ended yet
         self._used: set[str] = set()  # since the last confirmation
-        self._asking: dict[str, Deferred[None]] = {}
+        self._tried: dict[str, float] = {}  # last request to the provider, by `clock`
         self._problems: dict[str, str] = {}  # by issuer, logged
         sessions.watch(self._changed)
 
@@ -118,31 +123,43 @@ class Confirmer:
         return max(session.confirmed, self._confirmed.get(session.id, 0.0))
 
     def check(self) -> None:
-        """Begin to confirm the sessions in use whose time has come; call this every `PERIOD` s."""
+        """Begin to confirm the sessions in use whose time has come; call this every `PERIOD` s.
+
+        Users whose last request to the provider is the oldest are first, so that sessions that cannot be
+        confirmed do not delay others.
+        """
+        due: list[tuple[float, float, LoginSession]] = []
+        asked: dict[tuple[str, str], float] = {}  # last time, by issuer and user
         for session_id in {*self._in_use(), *self._used}:
-            if len(self._asking) >= CONCURRENT:
-                return
             session = self._sessions.find(session_id)
             if session is None or not session.is_confirmed_again:
                 self._used.discard(session_id)
-            elif self._age(session) >= AGE and session_id not in self._asking:
-                self._begin(session)
+            elif (age := self._age(session)) >= _due_age(session_id):
+                user, tried = (session.issuer, session.user), self._tried.get(session_id, 0.0)
+                asked[user] = max(asked.get(user, 0.0), tried)
+                due.append((tried, -age, session))
+        for _, _, session in sorted(due, key=lambda each: (asked[each[2].issuer, each[2].user], *each[:2])):
+            self._queues[session.issuer].add(session.user, session.id)
 
-    def confirmed(self, session: LoginSession) -> Deferred[None]:
-        """Confirm a session now; all callers wait for the same request.
+    async def confirmed(self, session: LoginSession) -> None:
+        """Confirm a session now; all callers wait for the same request, for `WAIT` s at most.
 
-        Fails with `Unauthorized` if the session has ended, or `StatusError` if the provider cannot be asked.
+        :raise Unauthorized: the session has ended.
+        :raise StatusError: the provider cannot be asked.
         """
-        asking = self._asking.get(session.id) or self._begin(session)
-        waiting: Deferred[None] = Deferred()
+        with contextlib.suppress(defer.TimeoutError):
+            result = self._queues[session.issuer].result(session.user, session.id)
+            await result.addTimeout(WAIT, self._clock)
+        kept = self._sessions.find(session.id)
+        if kept is None:
+            raise ended()
+        if self.is_overdue(kept):
+            raise _unavailable(session)
 
-        def wake(result: Any) -> Any:
-            if not waiting.called:
-                waiting.callback(None)
-            return result
-
-        asking.addBoth(wake)
-        return Deferred.fromCoroutine(self._outcome(waiting, session))
+    def stop(self) -> None:
+        """End the requests to providers and the waits for them."""
+        for queue in self._queues.values():
+            queue.stop()
 
     def revoke(self, session: LoginSession) -> None:
         """Begin to revoke the refresh token of an ended session; each problem is logged once."""
@@ -174,26 +191,18 @@ class Confirmer:
         now = self._clock.seconds()
         return max(age, now - self._since.get(session.id, now)) if age > -SKEW else LIMIT
 
-    async def _outcome(self, waiting: Deferred[None], session: LoginSession) -> None:
-        with contextlib.suppress(defer.TimeoutError):
-            await waiting.addTimeout(WAIT, self._clock)
-        kept = self._sessions.find(session.id)
-        if kept is None:
-            raise ended()
-        if self.is_overdue(kept):
-            raise _unavailable(session)
+    def _new_queue(self) -> ConfirmationQueue:
+        return ConfirmationQueue(self._confirm, self._clock)
 
-    def _begin(self, session: LoginSession) -> Deferred[None]:
-        asking = Deferred.fromCoroutine(self._confirm(session))
-        self._asking[session.id] = asking
-        if asking.called:  # at once
-            self._asking.pop(session.id, None)
-        return asking
-
-    async def _confirm(self, session: LoginSession) -> None:
-        self._used.discard(session.id)
+    async def _confirm(self, session_id: str) -> bool:
+        """Confirm a session; return False if the provider could not."""
+        session = self._sessions.find(session_id)
+        self._used.discard(session_id)
+        if session is None:
+            return True
+        self._tried[session_id] = self._clock.seconds()
         try:
-            await self._slots.run(lambda: Deferred.fromCoroutine(self._ask(session)))
+            await self._ask(session)
         except (ProviderRefused, Unauthorized) as e:
             self.results["refused"] += 1
             self._log.info(
@@ -209,14 +218,17 @@ class Confirmer:
             if self._problems.get(session.issuer) != str(e):
                 self._log.warn("login sessions cannot be confirmed: {reason}", reason=one_line(e))
             self._problems[session.issuer] = str(e)
+            return False
+        except defer.CancelledError:
+            return False
         except Exception:  # noqa: BLE001 - the others must still be confirmed
             self._log.failure("login session {id} cannot be confirmed", id=session.id)
+            return False
         else:
             self.results["confirmed"] += 1
             if self._problems.pop(session.issuer, None):
                 self._log.info("login sessions of {issuer} are confirmed again", issuer=session.issuer)
-        finally:
-            self._asking.pop(session.id, None)
+        return True
 
     async def _ask(self, session: LoginSession) -> None:
         provider = self._oidc.provider(session.issuer)
@@ -281,9 +293,15 @@ class Confirmer:
         if ended:
             self._confirmed.pop(session.id, None)
             self._since.pop(session.id, None)
+            self._tried.pop(session.id, None)
             self._unsaved.pop(session.id, None)
             self._used.discard(session.id)
             self._refused.discard(session.id)
+
+
+def _due_age(session_id: str) -> float:
+    """Return the age of the last confirmation at which a session is confirmed again, s."""
+    return AGE - JITTER * zlib.crc32(session_id.encode()) / 2**32
 
 
 def lasting(extra: Extra) -> Extra:
