@@ -24,6 +24,7 @@ from tower.trust.vault import Vault
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.login.confirmer import Confirmer
 from tower.web.access.authentication.login.method import LoginMethod
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import RefreshedTokens, TokenRequests
 from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.access.authentication.oidc.provider import OIDCProvider, ProviderDocuments
@@ -147,6 +148,7 @@ class LoginKit:
             clock.seconds,
             clock,
         )
+        self.revoker = Revoker(self.sessions, self.oidc, self.settings.client_of, self._requests)
         self.method = LoginMethod(self.sessions, self.confirmer, self.fingerprint, clock.seconds)
         self.clusters = Clusters(self.store, None, clock, MemberCredentials(self.store, vault))
         self._test.addCleanup(self.clusters.stop)
@@ -154,6 +156,7 @@ class LoginKit:
         self.beginning = SessionRequests(
             self.sessions,
             self.confirmer,
+            self.revoker,
             self.oidc,
             entered,
             self.settings,

@@ -23,7 +23,7 @@ class LoginSessionsApiTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Begin them."""
         self.kit = LoginKit(self)
-        self.api = LoginSessionsApi(self.kit.sessions, self.kit.clock, self.kit.confirmer.revoke)
+        self.api = LoginSessionsApi(self.kit.sessions, self.kit.clock, self.kit.revoker.revoke)
         self.first, self.second = self.kit.begun(groups=["dev"]), self.kit.begun(sub="joe")
 
     def ask(self, method: str, *below: str, query: dict[str, str] | None = None, accept: str = "") -> Any:

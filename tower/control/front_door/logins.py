@@ -16,6 +16,7 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.repeating import periodic
 from tower.web.access.authentication.login.confirmer import PERIOD, Confirmer
 from tower.web.access.authentication.login.method import LoginMethod
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import TokenEndpoint
 from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.login.entered_clusters import EnteredClusters
@@ -83,16 +84,21 @@ class Logins:
         sessions = records.login_sessions
         requests = TokenEndpoint(reactor, secrets=settings.secrets)
         confirmer = Confirmer(sessions, oidc, settings.client_of, requests, self._in_use, seconds, reactor)
+        revoker = Revoker(sessions, oidc, settings.client_of, requests)
         clusters = EnteredClusters(records.clusters, policies, seconds)
-        beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds, names)
+        beginning = SessionRequests(sessions, confirmer, revoker, oidc, clusters, settings, seconds, names)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)
         self.pages = LoginPages(
             beginning, clusters, settings, lambda: oidc.issuers, authorities, IssuerAuthorities(seconds)
         )
         self.metrics = (LoginCollector(sessions, confirmer),)
-        self.services = (Closing(confirmer.stop), periodic(reactor, PERIOD, confirmer.check))
+        self.services = (
+            Closing(confirmer.stop),
+            Closing(revoker.stop),
+            periodic(reactor, PERIOD, confirmer.check),
+        )
         sessions.watch(self._changed)
-        self.revoke = confirmer.revoke
+        self.revoke = revoker.revoke
 
     def _in_use(self) -> Collection[str]:
         return self.in_use()

@@ -17,6 +17,7 @@ from tower.trust.login_nonce import is_own_server, login_nonce
 from tower.trust.session_tokens import check_public_text
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.login.confirmer import Confirmer, lasting
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import REFRESH_TOKEN_LIMIT
 from tower.web.access.authentication.oidc.claims import audiences_of
 from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
@@ -51,6 +52,7 @@ class SessionRequests:
 
     sessions: LoginSessions
     _confirmer: Confirmer
+    _revoker: Revoker
     _oidc: OIDCMethod
     _clusters: EnteredClusters
     _settings: LoginSettings
@@ -126,7 +128,7 @@ class SessionRequests:
         :raise NotFound: it has ended already.
         """
         await self.sessions.end(session.id)
-        self._confirmer.revoke(session)
+        self._revoker.revoke(session)
 
     async def _make_room(self, new: LoginSession) -> None:
         """End the sessions of a user that were confirmed, so used, least recently; `PERSON_LIMIT` remain.

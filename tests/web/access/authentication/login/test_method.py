@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
-from twisted.logger import capturedLogs, eventAsText
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -313,19 +312,6 @@ class LoginMethodTests(SynchronousTestCase):
         self.kit.requests.claims = {"groups": ["banned"]}
         self.kit.pass_time(AGE + 10)
         self.assertIsNone(self.kit.sessions.find(self.session.id))
-
-    def test_not_revoked(self) -> None:
-        """A refresh token that cannot be revoked is logged, once for each problem of the provider."""
-        kit, logged = self.kit, list[str]()
-        for problem, count in (("503", 1), ("503", 1), ("400", 2), (None, 2), ("400", 3)):
-            kit.requests.revocation = None if problem is None else ProviderUnavailable(f"answered {problem}")
-            with capturedLogs() as found:
-                kit.confirmer.revoke(self.session)
-            logged += map(eventAsText, found)
-            self.assertEqual(len(logged), count, logged)
-        self.assertIn(f"a refresh token of {URL} was not revoked: answered 503", logged[0])
-        self.assertNotIn("refresh-1", "".join(logged))
-        self.assertEqual(kit.requests.revoked, ["refresh-1"] * 5)
 
     def test_without_refresh_token(self) -> None:
         """A session that cannot be confirmed goes on until it expires."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 
 from attrs import evolve
 from twisted.internet import defer
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -54,9 +54,6 @@ PERIOD = 10.0
 #: Tolerance for a clock that was set back since a confirmation, s.
 SKEW = 300.0
 
-#: Most refresh tokens that are revoked at a time.
-REVOCATIONS = 20
-
 #: Longest wait of a user's request for the provider, s.
 WAIT = 15.0
 
@@ -94,8 +91,6 @@ class Confirmer:
         self._seconds = seconds
         self._clock = clock
         self._queues: defaultdict[str, ConfirmationQueue] = defaultdict(self._new_queue)  # by issuer
-        self._revocations = DeferredSemaphore(REVOCATIONS)
-        self._unrevoked: dict[str, str] = {}  # problems by issuer, logged
         self.results = {"confirmed": 0, "refused": 0, "unavailable": 0}
         self._confirmed: dict[str, float] = {}
         self._since: dict[str, float] = {}  # last confirmation, or first use; monotonic, by `clock`
@@ -160,27 +155,6 @@ class Confirmer:
         """End the requests to providers and the waits for them."""
         for queue in self._queues.values():
             queue.stop()
-
-    def revoke(self, session: LoginSession) -> None:
-        """Begin to revoke the refresh token of an ended session; each problem is logged once."""
-        revoking = self._revocations.run(lambda: Deferred.fromCoroutine(self._revoke(session)))
-        revoking.addErrback(lambda failure: self._log.failure("a refresh token was not revoked", failure))
-
-    async def _revoke(self, session: LoginSession) -> None:
-        issuer, provider = session.issuer, self._oidc.provider(session.issuer)
-        if not session.sealed or provider is None:
-            return
-        try:
-            token = self._sessions.refresh_token(session)
-            await self._requests.revoke(provider, self._clients(issuer), token)
-        except TowerError as e:
-            if self._unrevoked.get(issuer) != str(e):
-                self._log.warn(
-                    "a refresh token of {issuer} was not revoked: {reason}", issuer=issuer, reason=one_line(e)
-                )
-            self._unrevoked[issuer] = str(e)
-        else:
-            self._unrevoked.pop(issuer, None)
 
     def _age(self, session: LoginSession) -> float:
         """Return the time since the last confirmation, s; `LIMIT` if the confirmation is in the future.
