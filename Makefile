@@ -50,8 +50,8 @@ NODES := $(filter tests.integration.test_node% tests.integration.test_cloud% %.t
 # Users of an organization: certificates, tokens, policies and rules; they share one real cluster.
 DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_policies %.test_access_guides \
 	%.test_authorization_modes %.test_authorization_webhook %.test_authorizers %.test_oidc %.test_oidc_tokens \
-	%.test_servers %.test_faulty_peers %.test_login %.test_login_certificates %.test_roles %.test_admin_file \
-	%.test_owner_policy \
+	%.test_servers %.test_faulty_peers %.test_login %.test_login_certificates %.test_login_clients %.test_roles \
+	%.test_admin_file %.test_owner_policy \
 	%.test_option_page %.test_request_limits %.test_reviewed_users %.test_audit_policies %.test_audit_webhook \
 	tests.integration.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(KUBECTL) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))

@@ -43,6 +43,10 @@ class Teller:
         self._pipe.write(json.dumps(what) + "\n")
         self._pipe.flush()
 
+    def close(self) -> None:
+        """Close the pipe."""
+        self._pipe.close()
+
 
 class Usage:
     """Time of each module's tests, with that of the programs that they started and waited for."""
@@ -140,6 +144,7 @@ def main(descriptor: str, *names: str) -> None:
     if usage := str(result.usage):
         print(usage, flush=True)
     teller.report(test=None, done=True)
+    teller.close()
     sys.exit(not result.wasSuccessful())
 
 

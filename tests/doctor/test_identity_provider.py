@@ -70,6 +70,12 @@ class IdentityProviderTests(DoctorTestCase):
             ],
         )
 
+    def test_discovery_url(self) -> None:
+        """The discovery document may be elsewhere."""
+        self.issuer["discoveryURL"] = "https://mirror.example/x"
+        self.network.answers["GET", "/x"] = self.network.answers.pop(DOCUMENT)
+        self.assertEqual(self.look()["identity provider"].verdict.grade, "ok")
+
     def test_no_issuers(self) -> None:
         """A proxy without issuers, or one that does not answer, has no findings here."""
         self.network.answers[METRICS] = (200, "tower_up 1.0\n")

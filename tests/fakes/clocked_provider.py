@@ -56,12 +56,13 @@ class ClockedProvider(ProviderAgent):
         document = {"issuer": URL, "jwks_uri": KEYS, "grant_types_supported": grants}
         self.answers[DOCUMENT] = {**document, "token_endpoint": TOKEN, "revocation_endpoint": REVOCATION}
 
-    def visit(self, user: str) -> tuple[str, str]:
+    def visit(self, user: str, nonce: str) -> tuple[str, str]:
         """Let a user log in by browser; return the ID token and the refresh token.
 
+        :param nonce: of the client's request.
         :raise LookupError: there is no such user.
         """
-        made = self._id_token(user)
+        made = self._id_token(user, nonce=nonce)
         self.visits.append(user)
         grant = Grant(user)
         if self._has_refresh:
@@ -105,10 +106,10 @@ class ClockedProvider(ProviderAgent):
             return {**tokens, "refresh_token": grant.current}
         return ServedDocument(json.dumps({"error": "invalid_grant"}).encode(), 400)
 
-    def _id_token(self, user: str) -> str:
+    def _id_token(self, user: str, **more: Any) -> str:
         now = int(self._clock.seconds())
         times: dict[str, Any] = {"iat": now, "exp": now + 600, "jti": str(self._made)}
-        return id_token(sub=user, groups=self.users[user], **times).decode()
+        return id_token(sub=user, groups=self.users[user], **times, **more).decode()
 
     def _next(self) -> str:
         self._made += 1

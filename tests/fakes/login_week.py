@@ -8,10 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred
 
 from tests.fakes.clocked_provider import ClockedProvider
-from tests.fakes.logins import LoginKit
+from tests.fakes.logins import SERVER, LoginKit
 from tests.fakes.requests import FakeFields, FakeRequest
 from tower.cli.client import CallFailed
 from tower.cli.login import sessions
@@ -20,17 +21,18 @@ from tower.cli.login.login_file import LoginFile, NotLoggedIn
 from tower.cli.login.plugin import PluginFailed, credential
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
+from tower.trust.login_nonce import login_nonce
+from tower.trust.session_tokens import public_text
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.presented import Presented
 
-SERVER = "https://tower.example.org"
 _CALLERS = count(1000)
 
 
 class MemoryDoor:
     """The front door as `tower.cli.login` sees it."""
 
-    ca_text = ""
+    ca_text, server = "", SERVER
 
     def __init__(self, kit: LoginKit) -> None:
         self.kit = kit
@@ -94,9 +96,11 @@ class Laptop:
 
         :raise LookupError: the provider does not know the user.
         """
-        id_token, refresh_token = self._provider.visit(self.user)
+        key = Ed25519PrivateKey.generate()
+        nonce = login_nonce(SERVER, public_text(key))
+        id_token, refresh_token = self._provider.visit(self.user, nonce)
         door: Any = self._door
-        sessions.begin(door, self._files, id_token, refresh_token)
+        sessions.begin(door, self._files, key, id_token, refresh_token)
 
     def command(self) -> Identity | None:
         """Run a command, as kubectl does; return its user, or None if it fails."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,25 @@ from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
 from tower.clusters.member_credentials import MemberCredentials
 from tower.store import MemoryStore
+from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import LIFETIME, new_token, public_text
 from tower.trust.vault import Vault
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.login.confirmer import Confirmer
 from tower.web.access.authentication.login.method import LoginMethod
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import RefreshedTokens, TokenRequests
 from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.access.authentication.oidc.provider import OIDCProvider, ProviderDocuments
 from tower.web.access.authentication.presented import Presented
 from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.issuer_authorities import IssuerAuthorities
 from tower.web.login.login_pages import LoginPages
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
+
+#: URL of the front door.
+SERVER = "https://tower.example.org"
 
 #: Discovery document of a provider with refresh tokens.
 REFRESHING = {
@@ -44,15 +50,18 @@ class FakeTokenRequests:
     """A provider's endpoints.
 
     :ivar answer: the tokens; an exception; or None: no answer until `release`.
-    :ivar user: claim ``sub`` of the user with any access token, or an exception.
+    :ivar user: claim ``sub`` of the user with any access token, or an exception; *claims*: further ones.
     :ivar asked: the refresh tokens that were used; *revoked*: that were revoked.
+    :ivar revocation: the error of a revocation; None: it succeeds.
     """
 
     def __init__(self) -> None:
         self.answer: RefreshedTokens | Exception | None = RefreshedTokens("", "")
         self.user: str | Exception = "jane"
+        self.claims: dict[str, Any] = {}
         self.asked: list[str] = []
         self.revoked: list[str] = []
+        self.revocation: Exception | None = None
         self._waiting: list[Deferred[RefreshedTokens]] = []
 
     async def refresh(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> RefreshedTokens:
@@ -66,11 +75,11 @@ class FakeTokenRequests:
             return await self._waiting[-1]
         return self.answer
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """See `TokenRequests.subject`."""
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """See `TokenRequests.userinfo`."""
         if isinstance(self.user, Exception):
             raise self.user
-        return self.user
+        return {"sub": self.user, **self.claims}
 
     def release(self) -> None:
         """Answer all requests from now on, also those that wait."""
@@ -82,6 +91,8 @@ class FakeTokenRequests:
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
         """See `TokenRequests.revoke`."""
         self.revoked.append(refresh_token)
+        if self.revocation is not None:
+            raise self.revocation
 
 
 class LoginKit:
@@ -117,6 +128,7 @@ class LoginKit:
         self._requests = self.requests if requests is None else requests(self.clock)
         self.in_use: list[str] = []
         self.key = Ed25519PrivateKey.generate()
+        self.names = ["tower.example.org"]
         self._test = test
         self.start()
 
@@ -136,15 +148,28 @@ class LoginKit:
             clock.seconds,
             clock,
         )
+        self.revoker = Revoker(self.sessions, self.oidc, self.settings.client_of, self._requests)
         self.method = LoginMethod(self.sessions, self.confirmer, self.fingerprint, clock.seconds)
         self.clusters = Clusters(self.store, None, clock, MemberCredentials(self.store, vault))
         self._test.addCleanup(self.clusters.stop)
         entered = EnteredClusters(self.clusters, self.policies.index, clock, clock.seconds)
         self.beginning = SessionRequests(
-            self.sessions, self.confirmer, self.oidc, entered, self.settings, clock.seconds
+            self.sessions,
+            self.confirmer,
+            self.revoker,
+            self.oidc,
+            entered,
+            self.settings,
+            clock.seconds,
+            lambda: self.names,
         )
         self.pages = LoginPages(
-            self.beginning, entered, self.settings, lambda: self.oidc.issuers, lambda: b"CA"
+            self.beginning,
+            entered,
+            self.settings,
+            lambda: self.oidc.issuers,
+            lambda: b"CA",
+            IssuerAuthorities(clock.seconds),
         )
 
     def stop(self) -> None:
@@ -158,9 +183,9 @@ class LoginKit:
         return "" if provider is None else provider.fingerprint
 
     def id_token(self, **claims: Any) -> bytes:
-        """Return a fresh ID token."""
-        now = int(self.clock.seconds())
-        return id_token(**{"iat": now, "exp": now + 600, **claims})
+        """Return a fresh ID token of a login with the client's key."""
+        now, nonce = int(self.clock.seconds()), login_nonce(SERVER, public_text(self.key))
+        return id_token(**{"iat": now, "exp": now + 600, "nonce": nonce, **claims})
 
     def user(self, token: bytes) -> Identity:
         """Return the user of an ID token."""
@@ -171,7 +196,8 @@ class LoginKit:
     def begun(self, refresh_token: str = "refresh-1", **claims: Any) -> LoginSession:
         """Return a new session of the client."""
         token = self.id_token(**claims)
-        body = {"publicKey": public_text(self.key), "refreshToken": refresh_token, "client": "jane@laptop"}
+        body = {"publicKey": public_text(self.key), "server": SERVER, "client": "jane@laptop"}
+        body["refreshToken"] = refresh_token
         found: list[Any] = []
         Deferred.fromCoroutine(self.beginning.begin(self.user(token), token, body)).addBoth(found.append)
         (result,) = found

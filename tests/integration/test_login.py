@@ -204,6 +204,7 @@ class LoginTests(SynchronousTestCase):
         assert process.stderr is not None
         found = re.search(r"open (\S+) on any machine.* code (\S+)", process.stderr.readline())
         assert found is not None
+        self.assertIn("only if you started the login yourself", process.stderr.readline())
         self.dex.enter(found[2])
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, error)
@@ -326,7 +327,7 @@ class CertifiedProviderTests(SynchronousTestCase):
     timeout = 300
 
     def test_logins(self) -> None:
-        """By browser and by device code; refresh tokens are replaced; a user who was removed is out."""
+        """By browser and by device code; refresh tokens are replaced, and revoked at the end of a session."""
         folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, folder, True)
         provider = CertifiedProvider(folder, {"jane": ["authors"], "joe": ["authors"]})
@@ -385,6 +386,13 @@ class CertifiedProviderTests(SynchronousTestCase):
         self.assertIn("this login session has ended", error)
         self.assertIn("tower/alpha", joe.tower("cluster", "list"))
         self.assertRegex(tower.proxy.output(), r"login session s-\w+ of jane ends: .*invalid_grant")
+
+        (name,) = re.findall(r"^(s-\w+)", tower.tower("session", "list"), re.MULTILINE)
+        before = provider.count("grant.revoked")
+        path = f"/apis/cluster.kubesphere.io/v1alpha1/loginsessions/{name}"
+        self.assertEqual(tower.admin().request("DELETE", path).status, 200)
+        wait_for("the revocation", lambda: provider.count("grant.revoked") == before + 1, 30)
+        self.assertNotIn("was not revoked", tower.proxy.output())
 
 
 #: Claims as the systems document them, and the user that the mappings below make of them.

@@ -134,7 +134,7 @@ class WatchdogTests(SynchronousTestCase):
     def watch(self, *arguments: str, silence: float = SILENCE) -> Program:
         """Return a watchdog that was started."""
         argv = [sys.executable, "-m", "tests.watchdog", f"--silence={silence:g}", *arguments]
-        program = Program("watchdog", argv, self.folder)
+        program = Program("watchdog", argv, self.folder, {"PYTHONWARNINGS": "always::ResourceWarning"})
         self.addCleanup(program.kill)
         program.start()
         return program
@@ -223,7 +223,7 @@ class WatchdogTests(SynchronousTestCase):
         self.assert_ended()
 
     def test_passed(self) -> None:
-        """If nothing hangs, nothing is different."""
+        """If nothing hangs, nothing is different; no file is left open."""
         program = self.watch("spins.ThenTests", "blocks.BlockTests.test_f")
         self.assertEqual(program.wait(PATIENCE), 0)
         self.assertTrue(program.output().endswith("\nPASSED (skips=1, successes=1)\n"))

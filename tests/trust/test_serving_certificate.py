@@ -65,6 +65,14 @@ class ServingTests(SynchronousTestCase):
             ssl.SSLCertVerificationError, shake, serving.context, client_context(self.users), "localhost"
         )
 
+    def test_names(self) -> None:
+        """The names are those of all certificates that clients are shown."""
+        serving = self.serving()
+        issued = self.users.server_certificate(["a.example"], DAY, self.now)
+        named = NamedCertificate(issued.certificate_pem, issued.key_pem, ("*.example",), False)
+        serving.show_for_names([named], [])
+        self.assertEqual(serving.names, ["localhost", "127.0.0.1", "*.example"])
+
     def test_clients_choose_the_cipher(self) -> None:
         """The client's preference selects the cipher."""
         short, long = "AES128-GCM-SHA256", "AES256-GCM-SHA384"

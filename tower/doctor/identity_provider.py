@@ -103,7 +103,8 @@ class ProviderChecks:
         )
 
     async def _discovery(self) -> Verdict:
-        address = self._url.removesuffix("/") + "/.well-known/openid-configuration"
+        address = str(self._entry.get("discoveryURL") or "")
+        address = address or self._url.removesuffix("/") + "/.well-known/openid-configuration"
         answer = await self._get(address, f"correct {_SETTING}")
         if isinstance(answer, Verdict):
             return answer

@@ -28,7 +28,7 @@ insecure-skip-kubelet-tls-verify insecure-v1-any-host-key install-crds keepalive
 keys-from-state-dir kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat
 kubesphere-host kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration
 leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels login-client-id
-login-client-secret-file login-session-ttl login-without-refresh-token login-workload-ttl
+login-client-secret-file login-device-code login-session-ttl login-without-refresh-token login-workload-ttl
 max-connections max-connections-per-address
 max-credential-ttl max-mutating-requests-inflight max-requests-inflight max-requests-inflight-per-cluster
 max-requests-inflight-per-user max-retry max-retry-interval max-streams-per-user max-tunnels-per-cluster

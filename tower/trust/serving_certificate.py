@@ -93,6 +93,11 @@ class ServingCertificate:
         return self._now()
 
     @property
+    def names(self) -> Sequence[str]:
+        """Names and addresses of all certificates that are shown to clients; some may be wildcards."""
+        return [*self._names, *(name for each in self._shown for name in each.names)]
+
+    @property
     def not_after(self) -> float:
         """Expiry of the certificate in use, s since the epoch."""
         return self._certificate.not_valid_after_utc.timestamp()

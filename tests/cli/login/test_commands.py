@@ -18,9 +18,12 @@ from tests.fakes.cli import CommandTestCase
 from tower.cli.client import CommandFailed
 from tower.cli.login import browser, commands, login_file
 from tower.cli.login.contexts import write_contexts
+from tower.cli.login.exchange import Reply
 from tower.cli.login.identity_provider import DeviceLogin, ProviderTokens
 from tower.cli.login.login_file import LoginFile
 from tower.clusters.login.login_session import LoginSession
+from tower.trust.login_nonce import login_nonce
+from tower.trust.session_tokens import public_text
 
 
 class SessionCommandsTests(CommandTestCase):
@@ -225,3 +228,45 @@ class ConsentTests(SynchronousTestCase):
         self.assertEqual(visit.tokens("c3"), ProviderTokens("c3", "", has_consent=True))
         provider.needs_refresh_token = False
         self.assertEqual(browser._Visit(provider, False).tokens("c4"), ProviderTokens("c4", ""))
+
+
+class NonceTests(SynchronousTestCase):
+    """A first login at a Tower."""
+
+    def test_login(self) -> None:
+        """The session has the key of the nonce, and a client that another Tower uses is a warning."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.patch(login_file, "folder_of", lambda: Path(folder.name))
+        LoginFile("https://other").write({"issuer": "https://id", "clientID": "cli"})
+        begun: list[Any] = []
+        told: list[str] = []
+
+        def provider(issuer: Any, nonce: str) -> Any:
+            return SimpleNamespace(url=issuer["url"], client=issuer["clientID"], nonce=nonce)
+
+        def begin(_door: Any, _files: Any, key: Any, id_token: str, *_: str, **more: str) -> Reply:
+            begun.append(
+                (id_token, login_nonce("https://t", public_text(key)), more["issuer"], more["clientID"])
+            )
+            return Reply(201, {"expirationTimestamp": "2026", "user": "jane", "id": "s-1", "clusters": []})
+
+        configuration = Reply(200, {"issuers": [{"url": "https://id", "clientID": "cli"}]})
+        self.patch(commands, "find_door", lambda *_: (SimpleNamespace(ca_text=""), configuration))
+        self.patch(commands, "IdentityProvider", provider)
+        self.patch(commands, "_tokens", lambda _, given, __: ProviderTokens(given.nonce, "r"))
+        self.patch(commands, "begin", begin)
+        self.patch(commands, "_tell", told.append)
+        options = Namespace(
+            server="https://t",
+            certificate_authority=None,
+            ca_hash=None,
+            token_file=None,
+            issuer=None,
+            kubeconfig_file=str(Path(folder.name) / "config"),
+            exec_api_version="v1",
+        )
+        self.assertIn("logged in to https://t as jane", commands.login(options))
+        ((id_token, nonce, *client),) = begun
+        self.assertEqual((id_token, client), (nonce, ["https://id", "cli"]))
+        self.assertIn("https://t uses the client cli of https://id, as https://other does", "".join(told))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import authority
 from tower.cli.client import CommandFailed, UsageFailed
-from tower.cli.login import door, identity_provider
+from tower.cli.login import browser, door, identity_provider
 from tower.cli.login.door import find_door, server_of
 from tower.cli.login.exchange import Reply, Unreachable, Untrusted
 from tower.cli.login.identity_provider import PKCE, DeviceLogin, IdentityProvider, ProviderTokens
@@ -35,6 +36,7 @@ class ProviderTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make the provider."""
         self.document: dict[str, Any] = dict(DOCUMENT)
+        self.address = f"{URL}/.well-known/openid-configuration"
         self.replies: list[Reply | Exception] = []
         self.now = self.delay = 0.0
         self.slept: list[float] = []
@@ -43,7 +45,7 @@ class ProviderTests(SynchronousTestCase):
 
     def ask(self, _access: KubeAccess, method: str, url: str, *, form: Any = None) -> Reply:
         """Answer a request."""
-        if url.endswith("openid-configuration"):
+        if url == self.address:
             return Reply(200, self.document)
         self.forms.append(form)
         self.now += self.delay
@@ -52,9 +54,9 @@ class ProviderTests(SynchronousTestCase):
             raise reply
         return reply
 
-    def provider(self) -> IdentityProvider:
+    def provider(self, **more: Any) -> IdentityProvider:
         """Return the provider."""
-        return IdentityProvider({"url": URL, "clientID": "cli"})
+        return IdentityProvider({"url": URL, "clientID": "cli", **more}, "nonce-1")
 
     def test_address(self) -> None:
         """The browser gets the challenge, and only scopes that the provider has."""
@@ -64,7 +66,7 @@ class ProviderTests(SynchronousTestCase):
         digest = hashlib.sha256(pkce.verifier.encode()).digest()
         self.assertEqual(query["code_challenge"], urlsafe_b64encode(digest).decode().rstrip("="))
         self.assertEqual((query["code_challenge_method"], query["x"]), ("S256", "1"))
-        self.assertEqual(query["scope"], "openid email offline_access")
+        self.assertEqual((query["nonce"], query["scope"]), ("nonce-1", "openid email offline_access"))
         self.assertNotIn(pkce.verifier, found.query)
         del self.document["scopes_supported"]
         self.assertIn("groups", self.provider().scope)
@@ -80,7 +82,7 @@ class ProviderTests(SynchronousTestCase):
 
     def test_secret(self) -> None:
         """A secret of the client, which the front door publishes, is in all requests for tokens."""
-        provider = IdentityProvider({"url": URL, "clientID": "cli", "clientSecret": "public"})
+        provider = self.provider(clientSecret="public")
         self.replies = [Reply(200, {"device_code": "d", "user_code": "u"})]
         provider.begin_device()
         self.assertEqual(self.forms[0]["client_secret"], "public")
@@ -89,7 +91,7 @@ class ProviderTests(SynchronousTestCase):
     def test_code(self) -> None:
         """The tokens must be of this login."""
         pkce = PKCE()
-        token = jwt.encode({"nonce": pkce.nonce}, "k" * 32)
+        token = jwt.encode({"nonce": "nonce-1"}, "k" * 32)
         self.replies = [Reply(200, {"id_token": token, "refresh_token": "r"})]
         tokens = self.provider().by_code(pkce, "http://localhost:1/callback", "c")
         self.assertEqual((tokens.id_token, tokens.refresh_token), (token, "r"))
@@ -173,6 +175,51 @@ class ProviderTests(SynchronousTestCase):
         self.assertEqual(str(error), text)
         self.replies = [Untrusted("the certificate cannot be verified")]
         self.assertRaises(Untrusted, self.by_device, provider, device)
+
+    def test_issuer_of_the_response(self) -> None:
+        """A response of another issuer is rejected; one without, only if the provider always sends it."""
+        for supported, missing in ((None, True), (False, True), (True, False)):
+            self.document["authorization_response_iss_parameter_supported"] = supported
+            provider = self.provider()
+            self.assertEqual(provider.has_answered(None), missing)
+            self.assertTrue(provider.has_answered(URL))
+            self.assertFalse(provider.has_answered(f"{URL}/"))
+            self.assertFalse(provider.has_answered(""))
+
+    def test_callback(self) -> None:
+        """The page of the login ignores a response without the issuer that the provider sends."""
+        self.document["authorization_response_iss_parameter_supported"] = True
+        visit, answers = browser._Visit(self.provider(), False), list[int]()
+        handler: Any = object.__new__(browser._Handler)
+        handler.server = SimpleNamespace(visit=visit, tokens=None, failure=None)
+        handler._answer = lambda status, *_, **__: answers.append(status)
+        query = f"/callback?error=access_denied&state={visit.pkce.state}"
+        for path in (query, f"{query}&iss=https://other", f"{query}&iss="):
+            handler.path = path
+            handler.do_GET()
+        self.assertEqual((answers, handler.server.failure), ([404] * 3, None))
+        handler.path = f"{query}&iss={URL}"
+        handler.do_GET()
+        self.assertIn("refused the login: access_denied", str(handler.server.failure))
+
+    def test_discovery_url(self) -> None:
+        """The document may be elsewhere, with https; it must name the issuer."""
+        self.address = "https://mirror.example/x"
+        self.assertEqual(self.provider(discoveryURL=self.address).url, URL)
+        self.document["issuer"] = "https://mirror.example"
+        error = self.assertRaises(CommandFailed, self.provider, discoveryURL=self.address)
+        self.assertIn(f"{self.address} is not the discovery document of {URL}", str(error))
+        error = self.assertRaises(CommandFailed, self.provider, discoveryURL="http://mirror.example/x")
+        self.assertIn("must begin with https://", str(error))
+
+    def test_no_devices(self) -> None:
+        """If the front door accepts no device codes, none is requested, and the error has the cure."""
+        self.assertTrue(self.provider().has_devices)
+        provider = self.provider(deviceCode=False)
+        self.assertFalse(provider.has_devices)
+        error = self.assertRaises(CommandFailed, provider.begin_device)
+        self.assertIn("without --device", str(error))
+        self.assertEqual(self.forms, [])
 
     def test_bad_documents(self) -> None:
         """A document of another issuer, or without endpoints, is not used."""
@@ -272,6 +319,7 @@ class DoorTests(SynchronousTestCase):
             ("tower.example.org", "https://tower.example.org"),
             ("https://tower.example.org:443/", "https://tower.example.org"),
             ("https://[::1]:8443", "https://[::1]:8443"),
+            ("https://Türme.example", "https://xn--trme-0ra.example"),
         ):
             self.assertEqual(server_of(text), server)
         for text in ("http://t", "https://", "https://t/clusters/alpha", "https://t:99999", "https://t?x"):

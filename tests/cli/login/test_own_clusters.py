@@ -36,7 +36,9 @@ class OwnClustersTests(SynchronousTestCase):
         self.patch(signing, "reachable", lambda *_: Reply(200, {}))
         self.begun = 0
         for module in (own_clusters, sessions):
-            self.patch(module, "door_of", lambda *_: SimpleNamespace(call=self.call, ca_text=""))
+            self.patch(
+                module, "door_of", lambda *_: SimpleNamespace(call=self.call, server="https://t", ca_text="")
+            )
         self.key = private_text(Ed25519PrivateKey.generate())
         kept = {"kubeconfig": "/none", "token_file": str(self.token_file)}
         content = {"session": "s-0", "key": self.key, "user": "ci", "expires": NOW + 3600, **kept}

@@ -165,7 +165,7 @@ class PluginTests(SynchronousTestCase):
         """With a workload's token, an expired or ended session is replaced, once."""
         begun: list[str] = []
 
-        def begin(door: Any, login: LoginFile, id_token: str, *_: object, **more: Any) -> None:
+        def begin(door: Any, login: LoginFile, _key: Any, id_token: str, *_: object, **more: Any) -> None:
             begun.append(id_token)
             login.write(self.session(f"s-{len(begun) + 1}", expires=self.now + 3600, **more))
 

@@ -35,6 +35,8 @@ class LoginOptionsTests(SynchronousTestCase):
         self.assertEqual(found.clients, {URL: "cli", "https://b?x=y": "z"})
         self.assertEqual((found.session_ttl, found.requires_refresh), (28800.0, False))
         self.assertEqual(found.client_of("https://other"), "")
+        self.assertTrue(found.accepts_device_codes)
+        self.assertFalse(self.settings(*BOTH, "--login-device-code=false").accepts_device_codes)
         self.assertTrue(found.is_exclusive)
         options = LoginOptions({})
         options.parse([*BOTH, words[0]])

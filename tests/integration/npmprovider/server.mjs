@@ -34,7 +34,8 @@ const provider = new Provider(settings.issuer, {
   findAccount,
 });
 
-for (const event of ['authorization.success', 'grant.success', 'grant.error', 'server_error']) {
+const events = ['authorization.success', 'grant.success', 'grant.revoked', 'grant.error', 'server_error'];
+for (const event of events) {
   provider.on(event, (ctx, error) =>
     console.log(event, ctx.oidc?.params?.grant_type ?? '', error?.error_description ?? ''));
 }

@@ -7,21 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import authority
 from tests.fakes.id_tokens import CLIENT, DOCUMENT, ISSUER, KEYS, URL
-from tests.fakes.logins import LoginKit
+from tests.fakes.logins import REFRESHING, SERVER, LoginKit
 from tests.fakes.policies import spec_of
 from tests.fakes.requests import FakeFields, FakeRequest
 from tower.errors import TowerError
 from tower.kube.status import StatusError, refusal_of
+from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import public_text
 from tower.web.access.audit.changes import AUTHOR
 from tower.web.access.authentication.identity import Identity
+from tower.web.access.authentication.login.confirmer import AGE
 from tower.web.access.authentication.presented import Presented
+from tower.web.login import session_requests
 from tower.web.login.login_settings import LoginSettings
+from tower.web.login.session_requests import PERSON_LIMIT
 from tower.web.outcome import Response
 
 JSON = {b"content-type": b"application/json"}
@@ -64,7 +70,8 @@ class LoginPagesTests(SynchronousTestCase):
 
     def begin(self, token: bytes | None = None, **body: Any) -> Any:
         """Begin a session."""
-        given = {"publicKey": public_text(self.kit.key), "refreshToken": "refresh-1", **body}
+        given = {"publicKey": public_text(self.kit.key), "server": SERVER, **body}
+        given.setdefault("refreshToken", "refresh-1")
         return self.ask("POST", "/login/sessions", token or self.kit.id_token(groups=["dev"]), given)
 
     def refused(self, code: int, text: str, answer: Any) -> None:
@@ -86,10 +93,10 @@ class LoginPagesTests(SynchronousTestCase):
         self.assertEqual(answer["issuers"], [shown])
         self.assertEqual(answer["tokenIssuers"], [{"url": "https://ci.example", "audiences": [CLIENT]}])
         self.assertEqual(answer["certificateAuthority"], "CA")
-        path.unlink()
-        self.assertNotIn(
-            "certificateAuthority", json.loads(self.kit.pages.discovery(request).body)["issuers"][0]
-        )
+        self.kit.oidc.use((evolve(ISSUER, discovery_url="https://mirror.example/x"),))
+        (shown,) = json.loads(self.kit.pages.discovery(request).body)["issuers"]
+        self.assertEqual(shown["discoveryURL"], "https://mirror.example/x")
+        self.assertNotIn("certificateAuthority", shown)
         request.method = b"POST"
         self.assertRaises(StatusError, self.kit.pages.discovery, request)
 
@@ -167,6 +174,9 @@ class LoginPagesTests(SynchronousTestCase):
     def test_refresh_token_required(self) -> None:
         """A provider that has refresh tokens must give one; else the ID token must be fresh."""
         self.refused(403, "has refresh tokens, and gave none", self.begin(refreshToken=""))
+        self.kit.agent.answers[DOCUMENT] = None
+        self.kit.oidc.use((evolve(ISSUER, algorithms=("RS256", "ES256")),))  # as after a reload
+        self.refused(403, "has refresh tokens, and gave none", self.begin(refreshToken=""))
         kit = self.kit = LoginKit(self)
         kit.agent.answers[DOCUMENT] = {"issuer": URL, "jwks_uri": KEYS}
         kit.clock.advance(601)
@@ -178,6 +188,74 @@ class LoginPagesTests(SynchronousTestCase):
         stale = kit.id_token(exp=int(kit.clock.seconds()) + 86400, iat=int(kit.clock.seconds()) - 3600)
         self.refused(403, "60 minutes old", self.begin(stale, refreshToken=""))
         self.assertTrue(kit.confirmer.is_overdue(kit.sessions.find(self.begin(stale)["id"])))  # type: ignore[arg-type]
+
+    def test_another_login(self) -> None:
+        """An ID token of a login with another key or at another Tower begins no session, and is logged."""
+        kit = self.kit
+        theirs = Ed25519PrivateKey.generate()  # another program's, which poses as a Tower
+        self.refused(403, "of another login", self.begin(publicKey=public_text(theirs)))
+        self.refused(403, "of another login", self.begin(server="https://evil.example"))
+        self.refused(403, "of another login", self.begin(server=""))
+        self.refused(403, "of another login", self.begin(kit.id_token(nonce=7)))
+        nonce = login_nonce("https://evil.example", public_text(kit.key))
+        token = kit.id_token(nonce=nonce)  # with the client's key, for tokens that evil could pass on
+        with capturedLogs() as logged:
+            self.refused(403, "this Tower has another name", self.begin(token, server="https://evil.example"))
+        self.assertIn("login of jane is rejected: ", "".join(map(eventAsText, logged)))
+        self.assertEqual(kit.sessions.list(), [])
+        kit.names = ["evil.example"]
+        self.assertIn("id", self.begin(token, server="https://evil.example"))
+
+    def test_without_nonce(self) -> None:
+        """A token without nonce begins a session only if device codes are possible and allowed."""
+        devices = {**REFRESHING, "device_authorization_endpoint": f"{URL}/device"}
+        for document, accepts, is_exclusive, is_good in (
+            (REFRESHING, True, True, False),
+            (REFRESHING, True, False, True),  # clusters accept the token, too
+            (devices, True, True, True),
+            (devices, False, True, False),
+            (REFRESHING, False, False, False),
+        ):
+            settings = LoginSettings({URL: CLIENT}, accepts_device_codes=accepts, is_exclusive=is_exclusive)
+            kit = self.kit = LoginKit(self, settings)
+            kit.agent.answers[DOCUMENT] = document
+            kit.oidc.use(())
+            kit.oidc.use((ISSUER,))
+            answer = self.begin(kit.id_token(nonce=None))
+            if is_good:
+                self.assertEqual(answer["user"], "jane")
+            else:
+                self.refused(403, "run 'tower login' on a machine with a browser", answer)
+            shown = json.loads(kit.pages.discovery(FakeRequest(b"/.well-known/tower-login")).body)  # type: ignore[arg-type]
+            self.assertEqual(shown["issuers"][0].get("deviceCode"), None if accepts else False)
+
+    def test_most_sessions(self) -> None:
+        """The next session of a user with many ends the least recently used; others stay."""
+        kit = self.kit
+        self.patch(session_requests, "PERSON_LIMIT", 3)
+        joe = kit.begun(sub="joe")
+        sessions = []
+        for name in ("a", "b", "c"):
+            sessions.append(kit.begun(f"refresh-{name}"))
+            kit.clock.advance(1)
+        kit.in_use.append(sessions[0].id)
+        kit.pass_time(AGE + 10)
+        self.assertEqual(kit.requests.asked, ["refresh-a"])
+        kit.begun("refresh-d")
+        self.assertIsNone(kit.sessions.find(sessions[1].id))
+        self.assertEqual(len(kit.sessions.list()), 4)
+        self.assertEqual(kit.requests.revoked, ["refresh-b"])
+        self.assertEqual(kit.sessions.of_user("joe"), [joe])
+        self.assertEqual(kit.sessions.of_user("x"), [])
+
+    def test_many_workloads(self) -> None:
+        """Jobs of a pipeline, which are one user, end no session of each other."""
+        kit = self.kit = LoginKit(self, LoginSettings({}))
+        self.successResultOf(kit.clusters.add("alpha"))
+        kit.policies.put("ci", spec_of("dev"))
+        for _ in range(PERSON_LIMIT + 5):
+            self.begin()
+        self.assertEqual(len(kit.sessions.list()), PERSON_LIMIT + 5)
 
     def test_workload(self) -> None:
         """A workload's token becomes a short session, if a policy admits the user."""

@@ -23,7 +23,7 @@ class LoginSessionsApiTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Begin them."""
         self.kit = LoginKit(self)
-        self.api = LoginSessionsApi(self.kit.sessions, self.kit.clock)
+        self.api = LoginSessionsApi(self.kit.sessions, self.kit.clock, self.kit.revoker.revoke)
         self.first, self.second = self.kit.begun(groups=["dev"]), self.kit.begun(sub="joe")
 
     def ask(self, method: str, *below: str, query: dict[str, str] | None = None, accept: str = "") -> Any:
@@ -47,8 +47,9 @@ class LoginSessionsApiTests(SynchronousTestCase):
             self.assertIn("jane", [cell for row in rows for cell in row["cells"]])
 
     def test_end(self) -> None:
-        """A delete ends a session."""
+        """A delete ends a session, and revokes its refresh token."""
         self.assertEqual(self.ask("DELETE", self.first.id)["status"], "Success")
+        self.assertEqual(self.kit.requests.revoked, ["refresh-1"])
         self.assertIsNone(self.kit.sessions.find(self.first.id))
         for method, below, kind in (
             ("DELETE", (self.first.id,), NotFound),

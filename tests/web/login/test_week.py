@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.clocked_provider import ClockedProvider
 from tests.fakes.id_tokens import CLIENT, NOW, URL
-from tests.fakes.login_week import SERVER, Laptop, MemoryDoor, pass_time
-from tests.fakes.logins import LoginKit
+from tests.fakes.login_week import Laptop, MemoryDoor, pass_time
+from tests.fakes.logins import SERVER, LoginKit
 from tower.cli.login import signing
 from tower.web.access.authentication.login.confirmer import AGE, JITTER, PERIOD
 from tower.web.access.authentication.login.token_endpoint import TokenEndpoint

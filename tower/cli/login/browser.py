@@ -165,11 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Take the answer of the provider."""
         parts = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         visit = self.server.visit
         issuer = visit.provider.url
         is_ours = hmac.compare_digest(query.get("state", "").encode(), visit.pkce.state.encode())
-        if parts.path != PATH or not is_ours or query.get("iss", issuer) != issuer:
+        if parts.path != PATH or not is_ours or not visit.provider.has_answered(query.get("iss")):
             self._answer(404, "Not found", "This is not the answer to a login of this program.")
             return
         try:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tower.cli import output
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
@@ -22,6 +23,7 @@ from tower.cli.login.contexts import WrittenContexts, current_of_others, write_c
 from tower.cli.login.door import Door, find_door, server_of
 from tower.cli.login.exchange import Unreachable
 from tower.cli.login.identity_provider import IdentityProvider, ProviderTokens
+from tower.cli.login.known_towers import shared_client, towers_with_client
 from tower.cli.login.login_file import LoginFile, NotLoggedIn, all_logins
 from tower.cli.login.plugin import EXEC_VERSIONS, PluginFailed, credential
 from tower.cli.login.sessions import begin, read_token
@@ -29,6 +31,8 @@ from tower.cli.login.signing import door_of, token_of
 from tower.cli.merging import default_file
 from tower.errors import one_line
 from tower.escaping import escaped
+from tower.trust.login_nonce import login_nonce
+from tower.trust.session_tokens import public_text
 
 
 def login(options: argparse.Namespace) -> str:
@@ -43,13 +47,20 @@ def login(options: argparse.Namespace) -> str:
         server, options.certificate_authority, options.ca_hash, str(before.get("ca", ""))
     )
     token_file = "" if options.token_file is None else os.path.abspath(options.token_file)
+    key, more = Ed25519PrivateKey.generate(), dict[str, str]()
     if token_file:
         tokens = ProviderTokens(read_token(token_file), "")
     else:
         issuer = _issuer(configuration.value.get("issuers"), options.issuer, server)
-        tokens = _tokens(files, IdentityProvider(issuer), options)
+        provider = IdentityProvider(issuer, login_nonce(server, public_text(key)))
+        more = {"issuer": provider.url, "clientID": provider.client}
+        others = [] if before else towers_with_client(provider.url, provider.client)
+        if others:
+            _tell(shared_client(server, others, provider.url, provider.client))
+        tokens = _tokens(files, provider, options)
     path = os.path.abspath(options.kubeconfig_file or before.get("kubeconfig") or default_file(os.environ))
-    reply = begin(door, files, tokens.id_token, tokens.refresh_token, kubeconfig=path, token_file=token_file)
+    more |= {"kubeconfig": path, "token_file": token_file}
+    reply = begin(door, files, key, tokens.id_token, tokens.refresh_token, **more)
     _replace(files, before)
     written = _write(files, door, reply.value, path, token_file, EXEC_VERSIONS[options.exec_api_version])
     value = reply.value
@@ -86,6 +97,7 @@ def _by_device(provider: IdentityProvider, *, consent: bool) -> ProviderTokens:
     device = provider.begin_device(consent=consent)
     where = device.whole or device.address
     _tell(f"open {where} on any machine, and enter or confirm the code {device.user_code}")
+    _tell("enter a code only if you started the login yourself, never one that you received")
     return attrs.evolve(provider.by_device(device, time.sleep), has_consent=consent)
 
 

@@ -28,12 +28,13 @@ def server_of(text: str) -> str:
     """
     url = urlsplit(text if "://" in text else f"https://{text}")
     try:
-        port = url.port
+        port, name = url.port, url.hostname or ""
+        name = name if name.isascii() else name.encode("idna").decode("ascii")
     except ValueError:
-        port = 0
-    if url.scheme != "https" or not url.hostname or port == 0 or url.path.strip("/") or url.query:
+        port, name = 0, ""
+    if url.scheme != "https" or not name or port == 0 or url.path.strip("/") or url.query:
         raise UsageFailed(f"{text!r} is not the URL of a proxy: give https://HOST or https://HOST:PORT")
-    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    host = f"[{name}]" if ":" in name else name
     return f"https://{host}" + (f":{port}" if port not in (None, 443) else "")
 
 

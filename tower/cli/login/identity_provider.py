@@ -49,7 +49,6 @@ class PKCE:
 
     verifier: str = attrs.field(factory=lambda: secrets.token_urlsafe(48), repr=False)
     state: str = attrs.field(factory=lambda: secrets.token_urlsafe(24), repr=False)
-    nonce: str = attrs.field(factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     @property
     def challenge(self) -> str:
@@ -77,17 +76,25 @@ class IdentityProvider:
     """One provider.
 
     :param issuer: its entry in the front door's configuration.
+    :param nonce: of the login; see `tower.trust.login_nonce`.
     :ivar needs_refresh_token: whether the front door rejects a login here without one.
     :raise CommandFailed: its discovery document cannot be got or used.
     """
 
-    def __init__(self, issuer: Mapping[str, Any]) -> None:
+    def __init__(self, issuer: Mapping[str, Any], nonce: str) -> None:
         self.url, self.client = str(issuer["url"]), str(issuer["clientID"])
+        self._nonce = nonce
+        self._accepts_devices = issuer.get("deviceCode") is not False
         secret = str(issuer.get("clientSecret", ""))
         self._secret = {"client_secret": secret} if secret else {}
         self.needs_refresh_token = issuer.get("refreshToken") is True
         self._access = KubeAccess(self.url, str(issuer.get("certificateAuthority", "")).encode() or None)
-        address = self.url.removesuffix("/") + "/.well-known/openid-configuration"
+        address = str(issuer.get("discoveryURL") or "")
+        address = address or self.url.removesuffix("/") + "/.well-known/openid-configuration"
+        if not address.startswith("https://"):
+            raise CommandFailed(
+                f"{address} is not the URL of a discovery document: it must begin with https://"
+            )
         reply = self._ask("GET", address)
         if reply.status != 200 or reply.value.get("issuer") != self.url:
             raise CommandFailed(f"{address} is not the discovery document of {self.url}: {reply.message}")
@@ -95,8 +102,8 @@ class IdentityProvider:
 
     @property
     def has_devices(self) -> bool:
-        """Whether it supports logins by device code (RFC 8628)."""
-        return bool(self._document.get("device_authorization_endpoint"))
+        """Whether it supports logins by device code (RFC 8628), and the front door accepts them."""
+        return self._accepts_devices and bool(self._document.get("device_authorization_endpoint"))
 
     @property
     def scope(self) -> str:
@@ -116,7 +123,7 @@ class IdentityProvider:
             "redirect_uri": redirect,
             "scope": self.scope,
             "state": pkce.state,
-            "nonce": pkce.nonce,
+            "nonce": self._nonce,
             "code_challenge": pkce.challenge,
             "code_challenge_method": "S256",
             "access_type": "offline",  # Google's name of offline_access; others ignore it
@@ -124,6 +131,15 @@ class IdentityProvider:
         }
         endpoint = self._endpoint("authorization_endpoint")
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+    def has_answered(self, issuer: str | None) -> bool:
+        """Return whether an authorization response is this provider's, by its parameter ``iss`` (RFC 9207).
+
+        :param issuer: None: the response has none, although the provider may always send it.
+        """
+        if issuer is None:
+            return self._document.get("authorization_response_iss_parameter_supported") is not True
+        return issuer == self.url
 
     def by_code(self, pkce: PKCE, redirect: str, code: str) -> ProviderTokens:
         """Return the tokens for the code that the browser brought.
@@ -141,7 +157,7 @@ class IdentityProvider:
         if reply.status != 200:
             raise CommandFailed(self._rejected(reply))
         tokens = self._tokens(reply)
-        if claims_of_token(tokens.id_token.encode()).get("nonce") != pkce.nonce:
+        if claims_of_token(tokens.id_token.encode()).get("nonce") != self._nonce:
             raise CommandFailed(f"{self.url} answered with a token of another login: run 'tower login' again")
         return tokens
 
@@ -149,8 +165,13 @@ class IdentityProvider:
         """Begin a login by device code.
 
         :param consent: as in `address`.
-        :raise CommandFailed: the provider does not support that.
+        :raise CommandFailed: the provider does not support that, or the front door does not accept it.
         """
+        if not self._accepts_devices:
+            raise CommandFailed(
+                "this Tower does not accept device codes (--login-device-code of the proxy): run 'tower "
+                "login' on a machine with a browser, without --device"
+            )
         reply = self._ask(
             "POST",
             self._endpoint("device_authorization_endpoint"),

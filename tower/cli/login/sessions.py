@@ -21,14 +21,16 @@ from tower.trust.session_tokens import public_text
 _TOKEN_LIMIT = 16 * 1024
 
 
-def begin(door: Door, login: LoginFile, id_token: str, refresh_token: str, **more: Any) -> Reply:
+def begin(
+    door: Door, login: LoginFile, key: Ed25519PrivateKey, id_token: str, refresh_token: str, **more: Any
+) -> Reply:
     """Begin a session, and keep it; return the front door's answer.
 
+    :param key: of the session.
     :param more: further fields of the file.
     :raise CommandFailed: the front door rejects the token, or the file cannot be written.
     """
-    key = Ed25519PrivateKey.generate()
-    body = {"publicKey": public_text(key), "client": _client()}
+    body = {"publicKey": public_text(key), "server": door.server, "client": _client()}
     if refresh_token:
         body["refreshToken"] = refresh_token
     reply = door.call("POST", "/login/sessions", body=body, token=id_token)
@@ -55,7 +57,8 @@ def exchange_again(login: LoginFile, session: Mapping[str, Any], token_file: str
     :raise CommandFailed: there is no token, or the front door rejects it.
     """
     kept = {"kubeconfig": session.get("kubeconfig", ""), "token_file": token_file}
-    begin(door_of(login, session), login, read_token(token_file), "", **kept)
+    key = Ed25519PrivateKey.generate()
+    begin(door_of(login, session), login, key, read_token(token_file), "", **kept)
     return login.read()
 
 

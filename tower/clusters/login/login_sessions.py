@@ -19,7 +19,8 @@ from tower.store.records import Delete, Event, Record, RecordChanged, RecordMiss
 from tower.store.sealed_records import SealedRecords
 from tower.trust.vault import Vault
 
-#: Most sessions, and most of one user: a pipeline is one user, too.
+#: Most sessions, and most of one user.  This is for pipelines, which are one user each: users who log in have
+#: fewer (`tower.web.login.session_requests.PERSON_LIMIT`).
 SESSIONS_LIMIT = 20_000
 USER_LIMIT = 1000
 
@@ -64,6 +65,13 @@ class LoginSessions:
         now = self._clock.seconds()
         found = (each for each in self._sessions.values() if each.expires > now)
         return sorted(found, key=lambda each: (each.created, each.id))
+
+    def of_user(self, user: str) -> Sequence[LoginSession]:
+        """Return the sessions of a user that have not expired."""
+        if not self._of_user[user]:
+            return []
+        now = self._clock.seconds()
+        return [each for each in self._sessions.values() if each.user == user and each.expires > now]
 
     async def add(self, session: LoginSession, refresh_token: str) -> LoginSession:
         """Store a new session, whose ID is chosen here.

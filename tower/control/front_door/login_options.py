@@ -9,6 +9,7 @@ from attrs import evolve
 from twisted.python import usage
 
 from tower.control.front_door.oidc_options import OIDCOptions
+from tower.control.host_options import read_boolean
 from tower.options.base import Parameter, flag, parameter
 from tower.options.errors import OptionError
 from tower.options.values import read_duration
@@ -45,6 +46,13 @@ class LoginOptions(OIDCOptions):
             "1h",
             "Lifetime of the session that 'tower login --token-file' gets for a workload's token.",
             _read_session_ttl,
+        ),
+        parameter(
+            "login-device-code",
+            "true",
+            "Accept logins by device code.  Their ID tokens are not bound to this Tower, so a program that "
+            "poses as a Tower can use them here; false accepts only logins by browser.",
+            read_boolean,
         ),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
@@ -87,6 +95,7 @@ class LoginOptions(OIDCOptions):
             not self["login-without-refresh-token"],
             is_exclusive=bool(self["login-client-ids"]),
             secrets=dict(self["login-client-secrets"]),
+            accepts_device_codes=self["login-device-code"],
         )
 
     @property

@@ -16,9 +16,11 @@ from tower.reactor.interfaces import IReactor
 from tower.reactor.repeating import periodic
 from tower.web.access.authentication.login.confirmer import PERIOD, Confirmer
 from tower.web.access.authentication.login.method import LoginMethod
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import TokenEndpoint
 from tower.web.access.authentication.oidc.method import OIDCMethod
 from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.issuer_authorities import IssuerAuthorities
 from tower.web.login.login_pages import LoginPages
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
@@ -31,12 +33,14 @@ class Logins:
     :param seconds: returns the time, s since the epoch.
     :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
         systems.
+    :param names: returns the names of the front door; see `ServingCertificate.names`.
     :ivar methods: none or one.
     :ivar pages: None: users cannot log in.
     :ivar services: needed by them.
     :ivar metrics: of them.
     :ivar in_use: returns the IDs of the identities that have requests in progress.
     :ivar on_change: called with a session that has ended, or whose user may have changed.
+    :ivar revoke: begins to revoke the refresh token of a session that has ended.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Logins:
         policies: PolicyIndex,
         seconds: Callable[[], float],
         authorities: Callable[[], bytes],
+        names: Callable[[], Collection[str]],
     ) -> None:
         self.methods: tuple[LoginMethod, ...] = ()
         self.pages: LoginPages | None = None
@@ -55,8 +60,9 @@ class Logins:
         self.metrics: tuple[Collector, ...] = ()
         self.in_use: Callable[[], Collection[str]] = tuple
         self.on_change: Callable[[LoginSession, bool], object] = lambda *_: None
+        self.revoke: Callable[[LoginSession], object] = lambda _: None
         for method in oidc:
-            self._enable(method, settings, reactor, records, policies, seconds, authorities)
+            self._enable(method, settings, reactor, records, policies, seconds, authorities, names)
 
     def _enable(
         self,
@@ -67,6 +73,7 @@ class Logins:
         policies: PolicyIndex,
         seconds: Callable[[], float],
         authorities: Callable[[], bytes],
+        names: Callable[[], Collection[str]],
     ) -> None:
         def known(issuer: str) -> str:
             provider = oidc.provider(issuer)
@@ -77,13 +84,21 @@ class Logins:
         sessions = records.login_sessions
         requests = TokenEndpoint(reactor, secrets=settings.secrets)
         confirmer = Confirmer(sessions, oidc, settings.client_of, requests, self._in_use, seconds, reactor)
+        revoker = Revoker(sessions, oidc, settings.client_of, requests)
         clusters = EnteredClusters(records.clusters, policies, reactor, seconds)
-        beginning = SessionRequests(sessions, confirmer, oidc, clusters, settings, seconds)
+        beginning = SessionRequests(sessions, confirmer, revoker, oidc, clusters, settings, seconds, names)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)
-        self.pages = LoginPages(beginning, clusters, settings, lambda: oidc.issuers, authorities)
+        self.pages = LoginPages(
+            beginning, clusters, settings, lambda: oidc.issuers, authorities, IssuerAuthorities(seconds)
+        )
         self.metrics = (LoginCollector(sessions, confirmer),)
-        self.services = (Closing(confirmer.stop), periodic(reactor, PERIOD, confirmer.check))
+        self.services = (
+            Closing(confirmer.stop),
+            Closing(revoker.stop),
+            periodic(reactor, PERIOD, confirmer.check),
+        )
         sessions.watch(self._changed)
+        self.revoke = revoker.revoke
 
     def _in_use(self) -> Collection[str]:
         return self.in_use()

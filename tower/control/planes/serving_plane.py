@@ -219,4 +219,5 @@ def _api(
         users.authorization.rights,
         WatchLimits(runtime.options["min-request-timeout"]),
         users.authorization.rules,
+        users.logins.revoke,
     )

@@ -85,6 +85,7 @@ class UserPlane:
             policies,
             epoch,
             lambda: trust.named.kubeconfig_authority(trust.keys.authority.pem),
+            lambda: trust.serving.names,
         )
         attempts = Attempts(perf_counter)
         authenticator = AuthenticatorUnion(

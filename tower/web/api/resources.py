@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
+from tower.clusters.login.login_session import LoginSession
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.clusters.records import Records
@@ -46,8 +47,12 @@ def tower_api(
     rights: OwnRights,
     watch_limits: WatchLimits | None = None,
     rules: ModeAuthorization | None = None,
+    revoke: Callable[[LoginSession], object] = lambda _: None,
 ) -> Api:
-    """Return the API; for the parameters see `ClusterApi`.  *clock* counts from the epoch."""
+    """Return the API; for the parameters see `ClusterApi` and `LoginSessionsApi`.
+
+    *clock* counts from the epoch.
+    """
     limits = watch_limits or WatchLimits()
     store, clusters, events = records.store, records.clusters, records.events
     agents = AgentsApi(records.tokens, records.v1_tokens, tunnels, clock, records.agent_keys)
@@ -93,7 +98,7 @@ def tower_api(
                 records.policies, version, clock, PolicyPreview(policies, clusters, clock), limits, rights
             ),
             "accessreviews": AccessReviewsApi(clusters, policies, clock, rules),
-            "loginsessions": LoginSessionsApi(records.login_sessions, clock),
+            "loginsessions": LoginSessionsApi(records.login_sessions, clock, revoke),
         },
         {
             discovery.CORE.group: EventsApi(discovery.CORE, clusters, events, version, clock, limits),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -19,6 +17,7 @@ from tower.web.access.authentication.oidc.issuer import IssuerSettings
 from tower.web.api.calls.call import call_of
 from tower.web.gateway.request import Request
 from tower.web.login.entered_clusters import EnteredClusters
+from tower.web.login.issuer_authorities import IssuerAuthorities
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import SessionRequests
 from tower.web.outcome import JSON_TYPE, Outcome, Response
@@ -33,11 +32,6 @@ PREFIX = b"/login/"
 #: `apiVersion` of the objects.
 API_VERSION = "login.tower.kubesphere.io/v1"
 
-#: Largest file of CAs, B.
-_CA_LIMIT = 1 << 20
-
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?")
-
 
 @frozen(eq=False)
 class LoginPages:
@@ -46,6 +40,7 @@ class LoginPages:
     :param issuers: returns the settings of all issuers.
     :param authorities: returns the CAs that verify the front door for users, PEM; empty: those of their
         systems.
+    :param provider_authorities: CAs of the providers.
     """
 
     _requests: SessionRequests
@@ -53,6 +48,7 @@ class LoginPages:
     _settings: LoginSettings
     _issuers: Callable[[], Iterable[IssuerSettings]]
     _authorities: Callable[[], bytes]
+    _provider_authorities: IssuerAuthorities
 
     def discovery(self, request: Request) -> Response:
         """Return what a client needs to know to log in."""
@@ -61,12 +57,16 @@ class LoginPages:
         for issuer in self._issuers():
             client = self._settings.client_of(issuer.url)
             if client:
-                authority = _certificates_of(issuer)
+                authority = self._provider_authorities.of(issuer)
                 shown: dict[str, Any] = {"url": issuer.url, "clientID": client}
                 if issuer.url in self._settings.secrets:
                     shown["clientSecret"] = self._settings.secrets[issuer.url]
+                if issuer.discovery_url:
+                    shown["discoveryURL"] = issuer.discovery_url
                 if self._requests.needs_refresh_token(issuer.url):
                     shown["refreshToken"] = True
+                if not self._settings.accepts_device_codes:
+                    shown["deviceCode"] = False
                 persons.append({**shown, **({"certificateAuthority": authority} if authority else {})})
             else:
                 tokens.append({"url": issuer.url, "audiences": list(issuer.audiences)})
@@ -154,15 +154,3 @@ class LoginPages:
 def _private(value: dict[str, Any], code: int = 200) -> Response:
     answer = Response.of_json(value, code)
     return Response(code, answer.body, (JSON_TYPE, (b"Cache-Control", b"no-store")))
-
-
-def _certificates_of(issuer: IssuerSettings) -> str:
-    """Return the CAs of a provider's certificate, PEM; empty: the system's."""
-    data = issuer.authorities
-    if issuer.ca_file:
-        try:
-            with Path(issuer.ca_file).open("rb") as file:
-                data = file.read(_CA_LIMIT)
-        except OSError:
-            data = b""
-    return b"".join(_CERTIFICATE.findall(data)).decode("ascii", "replace")

@@ -17,6 +17,8 @@ class LoginSettings:
     :ivar session_ttl: lifetime of the sessions of users, s.
     :ivar workload_ttl: lifetime of other sessions, s.
     :ivar requires_refresh: a provider that has refresh tokens must give one.
+    :ivar accepts_device_codes: ID tokens without a nonce, such as those of logins by device code, begin
+        sessions.
     """
 
     clients: Mapping[str, str] = field(factory=dict)
@@ -25,6 +27,7 @@ class LoginSettings:
     requires_refresh: bool = True
     is_exclusive: bool = False
     secrets: Mapping[str, str] = field(factory=dict, repr=False)
+    accepts_device_codes: bool = True
 
     def client_of(self, issuer: str) -> str:
         """Return the client ID for an issuer; empty: users do not log in there."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
+from twisted.logger import Logger
 
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
-from tower.errors import Forbidden, Invalid
+from tower.errors import Forbidden, Invalid, NotFound
 from tower.kube.connection_settings import claims_of_token
+from tower.trust.login_nonce import is_own_server, login_nonce
 from tower.trust.session_tokens import check_public_text
 from tower.web.access.authentication.identity import Identity
 from tower.web.access.authentication.login.confirmer import Confirmer, lasting
+from tower.web.access.authentication.login.revoker import Revoker
 from tower.web.access.authentication.login.token_endpoint import REFRESH_TOKEN_LIMIT
 from tower.web.access.authentication.oidc.claims import audiences_of
 from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
@@ -24,10 +28,16 @@ from tower.web.login.login_settings import LoginSettings
 #: Oldest ID token of a user that begins a session without a refresh token, s.
 FRESH = 600.0
 
+#: Most sessions of a user who logs in.
+PERSON_LIMIT = 50
+
 #: Longest description of a client, characters.
 CLIENT_LIMIT = 200
 
-_FIELDS = ("publicKey", "refreshToken", "client")
+#: Longest URL of a front door, characters.
+_SERVER_LIMIT = 300
+
+_FIELDS = ("publicKey", "server", "refreshToken", "client")
 
 
 @frozen(eq=False)
@@ -35,14 +45,19 @@ class SessionRequests:
     """Begins and ends sessions.
 
     :param seconds: returns the time, s since the epoch.
+    :param names: returns the names of the front door; see `tower.trust.login_nonce.is_own_server`.
     """
+
+    _log = Logger()
 
     sessions: LoginSessions
     _confirmer: Confirmer
+    _revoker: Revoker
     _oidc: OIDCMethod
     _clusters: EnteredClusters
     _settings: LoginSettings
     _seconds: Callable[[], float]
+    _names: Callable[[], Collection[str]]
 
     async def begin(self, identity: Identity, bearer: bytes, body: Mapping[str, Any]) -> LoginSession:
         """Return a new session of the user of an ID token.
@@ -72,6 +87,9 @@ class SessionRequests:
         given: Any = claims.get("iat")
         issued = min(now, float(given)) if type(given) in (int, float) else 0.0
         if is_person:
+            self._check_nonce(
+                provider, identity, claims.get("nonce"), key, _text(body, "server", _SERVER_LIMIT)
+            )
             self._check_person(provider, refresh_token, now - issued)
         else:
             refresh_token = ""
@@ -100,15 +118,34 @@ class SessionRequests:
             issued,
             client=_text(body, "client", CLIENT_LIMIT),
         )
+        if is_person:
+            await self._make_room(session)
         return await self.sessions.add(session, refresh_token)
 
     async def end(self, session: LoginSession) -> None:
-        """End a session, and the provider's own if that is possible.
+        """End a session, and begin to revoke its refresh token.
 
         :raise NotFound: it has ended already.
         """
         await self.sessions.end(session.id)
-        await self._confirmer.revoke(session)
+        self._revoker.revoke(session)
+
+    async def _make_room(self, new: LoginSession) -> None:
+        """End the sessions of a user that were confirmed, so used, least recently; `PERSON_LIMIT` remain.
+
+        :param new: the next session, one of them.
+        """
+        found = [each for each in self.sessions.of_user(new.user) if each.issuer == new.issuer]
+        found.sort(key=self._confirmer.last_confirmed)
+        for each in found[: max(0, len(found) + 1 - PERSON_LIMIT)]:
+            self._log.info(
+                "login session {id} of {user} ends: the user has {limit} newer ones",
+                id=each.id,
+                user=each.user,
+                limit=PERSON_LIMIT,
+            )
+            with suppress(NotFound):
+                await self.end(each)
 
     def needs_refresh_token(self, issuer: str) -> bool:
         """Return whether a user's login at *issuer* must have a refresh token."""
@@ -116,6 +153,38 @@ class SessionRequests:
         return (
             provider is not None and self._settings.requires_refresh and has_refresh_tokens(provider.document)
         )
+
+    def _check_nonce(
+        self, provider: OIDCProvider, identity: Identity, nonce: object, key: str, server: str
+    ) -> None:
+        """Check that a user's ID token is for a session with *key* at this front door.
+
+        :raise Forbidden: it is for another one, or perhaps; with the cure.
+        """
+        if nonce is None:
+            if self._accepts_without_nonce(provider):
+                return
+            problem = (
+                "the ID token has no nonce, and could be of a login at another Tower: run 'tower login' on a "
+                "machine with a browser"
+            )
+        elif not server or nonce != login_nonce(server, key):
+            problem = "the ID token is of another login: log in again ('tower login')"
+        elif not is_own_server(server, self._names()):
+            problem = (
+                f"the login is for {server}, and this Tower has another name: log in at one of its names; if "
+                "this should be one, let an administrator set --external-hostname"
+            )
+        else:
+            return
+        self._log.warn("login of {user} is rejected: {reason}", user=identity.user, reason=problem)
+        raise Forbidden(problem)
+
+    def _accepts_without_nonce(self, provider: OIDCProvider) -> bool:
+        """Return whether an ID token may be of a device code, or is a credential of clusters anyway."""
+        if not self._settings.accepts_device_codes:
+            return False
+        return not self._settings.is_exclusive or bool(provider.document.get("device_authorization_endpoint"))
 
     def _check_person(self, provider: OIDCProvider, refresh_token: str, age: float) -> None:
         """Check that the provider can confirm the user, or has just done so.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import API_VERSION
@@ -17,11 +19,17 @@ from tower.web.outcome import Outcome, Response
 
 
 class LoginSessionsApi:
-    """`loginsessions`: a delete ends a session and its requests."""
+    """`loginsessions`: a delete ends a session and its requests.
 
-    def __init__(self, sessions: LoginSessions, clock: IReactorTime) -> None:
+    :param revoke: begins to revoke the refresh token of a session that has ended.
+    """
+
+    def __init__(
+        self, sessions: LoginSessions, clock: IReactorTime, revoke: Callable[[LoginSession], object]
+    ) -> None:
         self._sessions = sessions
         self._clock = clock
+        self._revoke = revoke
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.dispatch.ResourceHandler.answer`."""
@@ -38,8 +46,9 @@ class LoginSessionsApi:
                     return Response.of_json(table(LOGIN_SESSION_COLUMNS, [item], now, media=call.table))
                 return Response.of_json(item)
             case "DELETE", (name,):
-                self._find(name)
+                session = self._find(name)
                 await self._sessions.end(name)
+                self._revoke(session)
                 return delete_response("loginsessions", name)
             case _, (() | (_,)):
                 raise method_not_allowed(call)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.id_tokens import NOW
+from tests.fakes.id_tokens import ISSUER, NOW
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
 from tower.store import MemoryStore
@@ -65,9 +67,9 @@ class SlowRequests:
             raise ProviderUnavailable("no answer")
         return RefreshedTokens("", "", refresh_token)
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """See `TokenRequests.subject`."""
-        return access_token
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """See `TokenRequests.userinfo`."""
+        return {"sub": access_token}
 
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
         """See `TokenRequests.revoke`."""
@@ -86,7 +88,7 @@ class ManySessionsTests(SynchronousTestCase):
         self.addCleanup(self.records.stop)
         self.requests = SlowRequests(self.clock)
         oidc: Any = SimpleNamespace(
-            provider=lambda url: SimpleNamespace(fingerprint="f", issuer=SimpleNamespace(url=url))
+            provider=lambda url: SimpleNamespace(fingerprint="f", issuer=evolve(ISSUER, url=url))
         )
         self.sessions: list[LoginSession] = []
         self.confirmer = Confirmer(

@@ -24,7 +24,8 @@ from tower.web.access.authentication.login.token_endpoint import (
     ProviderUnavailable,
     RefreshedTokens,
 )
-from tower.web.access.authentication.oidc.issuer import ClaimSource
+from tower.web.access.authentication.oidc.expressions import parsed_expression
+from tower.web.access.authentication.oidc.issuer import ClaimSource, ValidationRule
 from tower.web.access.authentication.presented import Presented
 from tower.web.login.login_settings import LoginSettings
 
@@ -297,6 +298,20 @@ class LoginMethodTests(SynchronousTestCase):
         self.kit.confirmer.check()
         self.kit.pass_time(LIMIT - AGE + 20)
         self.assertTrue(self.kit.confirmer.is_overdue(self.kept()))
+
+    def test_groups_of_userinfo(self) -> None:
+        """Without a new ID token, the groups at the userinfo endpoint count, and the rules about the user."""
+        rule = ValidationRule(parsed_expression("user.groups.exists(group, group != 'banned')", "user"))
+        self.kit.oidc.use((evolve(ISSUER, user_rules=(rule,)),))
+        self.session = self.kit.begun(groups=["dev"])
+        self.kit.in_use.append(self.session.id)
+        for claims, groups in (({}, ("dev",)), ({"groups": ["ops"]}, ("ops",))):
+            self.kit.requests.claims = claims
+            self.kit.pass_time(AGE + 10)
+            self.assertEqual(self.kept().groups, groups)
+        self.kit.requests.claims = {"groups": ["banned"]}
+        self.kit.pass_time(AGE + 10)
+        self.assertIsNone(self.kit.sessions.find(self.session.id))
 
     def test_without_refresh_token(self) -> None:
         """A session that cannot be confirmed goes on until it expires."""

@@ -15,6 +15,7 @@ from tests.fakes.id_tokens import ISSUER, URL, ProviderAgent, ServedDocument
 from tower.cloud.errors import CloudUnreachable
 from tower.web.access.authentication.login.token_endpoint import (
     REFRESH_TOKEN_LIMIT,
+    RETRY,
     TIMEOUT,
     ProviderRefused,
     ProviderUnavailable,
@@ -117,17 +118,17 @@ class TokenEndpointTests(SynchronousTestCase):
             self.provider.document = document
             self.failureResultOf(self.refresh(), ProviderUnavailable)
 
-    def test_subject(self) -> None:
-        """The user of an access token; other answers have no user."""
+    def test_userinfo(self) -> None:
+        """The claims of an access token's user; other answers have no user."""
         self.provider.document = {"userinfo_endpoint": USERINFO}
-        self.agent.answers[USERINFO] = {"sub": "jane"}
-        asking = Deferred.fromCoroutine(self.endpoint.subject(self.provider, "a"))
-        self.assertEqual(self.successResultOf(asking), "jane")
+        self.agent.answers[USERINFO] = {"sub": "jane", "groups": ["dev"]}
+        asking = Deferred.fromCoroutine(self.endpoint.userinfo(self.provider, "a"))
+        self.assertEqual(self.successResultOf(asking), {"sub": "jane", "groups": ["dev"]})
         self.assertEqual(self.agent.tokens, [b"Bearer a"])
         answers: tuple[Any, ...] = ({}, {"sub": 7}, [])
         for answer in (*answers, ServedDocument(b"eyJ.e30.x", 200), ServedDocument(b"{}", 401)):
             self.agent.answers[USERINFO] = answer
-            asking = Deferred.fromCoroutine(self.endpoint.subject(self.provider, "a"))
+            asking = Deferred.fromCoroutine(self.endpoint.userinfo(self.provider, "a"))
             self.failureResultOf(asking, ProviderUnavailable)
 
     def test_secret(self) -> None:
@@ -154,3 +155,28 @@ class TokenEndpointTests(SynchronousTestCase):
             self.successResultOf(revoking)
             self.assertEqual(len(self.agent.forms), count)
         self.assertEqual(self.agent.forms[0]["token"], ["r-1"])
+
+    def test_revoke_again(self) -> None:
+        """Without an answer, and after 503, the token is revoked once more after a pause."""
+        for first in (ServedDocument(b"", 503), ConnectError()):
+            answers = iter([first, ServedDocument(b"", 200)])
+            self.agent.answers[REVOCATION] = lambda answers=answers: next(answers)
+            revoking = Deferred.fromCoroutine(self.endpoint.revoke(self.provider, "cli", "r-1"))
+            self.assertNoResult(revoking)
+            self.clock.advance(RETRY)
+            self.successResultOf(revoking)
+        self.assertEqual(len(self.agent.forms), 4)
+
+    def test_not_revoked(self) -> None:
+        """Only 200 confirms that a token is revoked."""
+        unsupported = json.dumps({"error": "unsupported_token_type"}).encode()
+        for answer, text in (
+            (ServedDocument(unsupported, 400), "400 (unsupported_token_type)"),
+            (ServedDocument(b"", 503), "503"),
+            (ServedDocument(b"", 302), "302"),
+        ):
+            self.agent.answers[REVOCATION] = answer
+            revoking = Deferred.fromCoroutine(self.endpoint.revoke(self.provider, "cli", "r-1"))
+            self.clock.advance(RETRY)
+            error = self.failureResultOf(revoking, ProviderUnavailable).value
+            self.assertIn(f"its revocation endpoint answered {text}", str(error))

@@ -12,6 +12,7 @@ from tower.kube.system_identities import NAME_LIMIT
 from tower.web.access.authentication.identity import UserInfo
 from tower.web.access.authentication.oidc.claimed_user import (
     CREDENTIAL_ID,
+    refreshed_user,
     user_of,
 )
 from tower.web.access.authentication.oidc.expressions import parsed_expression
@@ -44,6 +45,24 @@ class ClaimedUserTests(SynchronousTestCase):
         """Prefixes are prepended to the user and to each group."""
         issuer = evolve(ISSUER, username=ClaimSource("sub", "u:"), groups=ClaimSource("groups", "g:"))
         self.assertEqual(self.user(issuer, groups=["a", "b", "a"]), UserInfo("u:jane", ("g:a", "g:b")))
+
+    def test_refreshed(self) -> None:
+        """Each claim replaces its part of the user; missing ones and expressions do not."""
+        issuer = evolve(
+            ISSUER,
+            username=ClaimSource("email", "u:"),
+            groups=ClaimSource("groups", "g:"),
+            uid=by("claims.oid"),
+            required=(("hd", "example.org"),),
+        )
+        before = UserInfo("u:j@example.org", ("g:a",), "7", (("x", ("y",)),))
+        self.assertEqual(refreshed_user(issuer, before, {"sub": "jane"}), before)
+        claims = {"email": "j@example.org", "groups": ["b"], "oid": "8", "hd": "example.org"}
+        self.assertEqual(refreshed_user(issuer, before, claims), evolve(before, groups=("g:b",)))
+        self.assertEqual(refreshed_user(issuer, before, {"email": "x"}).name, "u:x")
+        self.assertEqual(refreshed_user(evolve(issuer, uid=ClaimSource("oid")), before, claims).uid, "8")
+        for bad in ({"hd": "other"}, {"groups": 7}, {"email": "x", "email_verified": False}):
+            self.assertRaises(TokenRejected, refreshed_user, issuer, before, bad)
 
     def test_groups(self) -> None:
         """Groups are a text, a list of texts, null or missing; empty ones are omitted."""

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.id_tokens import (
     CLIENT,
+    DOCUMENT,
     GOOD,
     ISSUER,
     KEYS,
@@ -156,8 +157,11 @@ class MethodTests(SynchronousTestCase):
 
     def test_kept_keys(self) -> None:
         """Other settings of an issuer count while its provider does not answer."""
-        self.agent.answers[KEYS] = ServedDocument(b"", 500)
+        self.agent.answers[KEYS] = self.agent.answers[DOCUMENT] = ServedDocument(b"", 500)
+        before = self.method.providers[0].document
         self.method.use((evolve(ISSUER, audiences=("b",)),))
+        self.assertEqual(self.method.providers[0].document["jwks_uri"], KEYS)
+        self.assertIs(self.method.providers[0].document, before)
         self.found(id_token(aud="b"))
         self.rejected(id_token())
 

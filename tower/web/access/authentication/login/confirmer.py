@@ -32,6 +32,7 @@ from tower.web.access.authentication.login.token_endpoint import (
     ProviderUnavailable,
     TokenRequests,
 )
+from tower.web.access.authentication.login.userinfo import session_of_userinfo
 from tower.web.access.authentication.oidc.claimed_user import CREDENTIAL_ID
 from tower.web.access.authentication.oidc.method import OIDCMethod, settings_of
 from tower.web.access.authentication.oidc.provider import OIDCProvider
@@ -112,6 +113,10 @@ class Confirmer:
             return False
         return session.id in self._refused or not self._age(session) < LIMIT
 
+    def last_confirmed(self, session: LoginSession) -> float:
+        """Return when the provider last confirmed the user of a session, s since the epoch."""
+        return max(session.confirmed, self._confirmed.get(session.id, 0.0))
+
     def check(self) -> None:
         """Begin to confirm the sessions in use whose time has come; call this every `PERIOD` s.
 
@@ -151,27 +156,12 @@ class Confirmer:
         for queue in self._queues.values():
             queue.stop()
 
-    async def revoke(self, session: LoginSession) -> None:
-        """Revoke the refresh token of a session at the provider, if that is possible."""
-        provider = self._oidc.provider(session.issuer)
-        if not session.sealed or provider is None:
-            return
-        try:
-            token = self._sessions.refresh_token(session)
-            await self._requests.revoke(provider, self._clients(session.issuer), token)
-        except TowerError as e:
-            self._log.info(
-                "{issuer}: a refresh token was not revoked: {reason}",
-                issuer=session.issuer,
-                reason=one_line(e),
-            )
-
     def _age(self, session: LoginSession) -> float:
         """Return the time since the last confirmation, s; `LIMIT` if the confirmation is in the future.
 
         Setting the clock back does not shorten it.
         """
-        age = self._seconds() - max(session.confirmed, self._confirmed.get(session.id, 0.0))
+        age = self._seconds() - self.last_confirmed(session)
         now = self._clock.seconds()
         return max(age, now - self._since.get(session.id, now)) if age > -SKEW else LIMIT
 
@@ -228,8 +218,9 @@ class Confirmer:
         user = session
         if tokens.id_token:
             user = await self._refreshed(session, provider, tokens.id_token.encode())
-        elif await self._requests.subject(provider, tokens.access_token) != session.subject:
-            raise _another_user(session)
+        else:
+            claims = await self._requests.userinfo(provider, tokens.access_token)
+            user = session_of_userinfo(session, provider.issuer, claims)
         if self._sessions.find(session.id) is not None:
             self._confirmed[session.id], self._since[session.id] = asked, begin
         unsaved = self._unsaved.get(session.id, "")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from attrs import field, frozen
+from twisted.internet.task import deferLater
 from twisted.web.iweb import IAgent
 
 from tower.cloud.errors import CloudUnreachable
@@ -19,6 +20,9 @@ from tower.web.access.authentication.oidc.tokens import parsed_json
 
 #: Longest time for one request, s.
 TIMEOUT = 10.0
+
+#: Pause before a token is revoked again that could not be revoked at first, s.
+RETRY = 5.0
 
 #: Longest answer, B, and longest refresh token.
 ANSWER_LIMIT = 256 * 1024
@@ -42,7 +46,7 @@ class RefreshedTokens:
 
     :ivar id_token: empty: the answer has none.
     :ivar refresh_token: the next one; empty: the former one stays.
-    :ivar access_token: for `TokenRequests.subject`.
+    :ivar access_token: for `TokenRequests.userinfo`.
     """
 
     id_token: str = field(repr=False)
@@ -60,17 +64,25 @@ class TokenRequests(Protocol):
         :raise ProviderUnavailable: it cannot be asked now.
         """
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """Return the claim ``sub`` of the user with this access token.
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """Return the claims of the user with this access token, at least ``sub``.
 
         :raise ProviderUnavailable: the provider cannot be asked now.
         """
 
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
-        """Revoke a refresh token, if the provider supports that.
+        """Revoke a refresh token (RFC 7009), if the provider supports that.
 
-        :raise ProviderUnavailable: it cannot be asked now.
+        :raise ProviderUnavailable: it cannot be asked now, or does not confirm it.
         """
+
+
+def _unavailable(
+    provider: OIDCProvider, endpoint: str, code: int, value: Mapping[str, Any]
+) -> ProviderUnavailable:
+    error = value.get("error")
+    shown = f" ({error[:100]})" if isinstance(error, str) and error.isprintable() else ""
+    return ProviderUnavailable(f"{provider.issuer.url}: its {endpoint} endpoint answered {code}{shown}")
 
 
 class TokenEndpoint:
@@ -106,25 +118,31 @@ class TokenEndpoint:
         error = value.get("error")
         if code in (400, 401, 403) and error in _FINAL:
             raise ProviderRefused(f"the provider {provider.issuer.url} answered {error}")
-        shown = f" ({error[:100]})" if isinstance(error, str) and error.isprintable() else ""
-        raise ProviderUnavailable(f"{provider.issuer.url}: its token endpoint answered {code}{shown}")
+        raise _unavailable(provider, "token", code, value)
 
-    async def subject(self, provider: OIDCProvider, access_token: str) -> str:
-        """See `TokenRequests.subject`."""
+    async def userinfo(self, provider: OIDCProvider, access_token: str) -> Mapping[str, Any]:
+        """See `TokenRequests.userinfo`."""
         headers = {"authorization": f"Bearer {access_token}"}
         code, value = await self._send("GET", provider, "userinfo_endpoint", headers)
-        found = value.get("sub")
-        if code != 200 or not isinstance(found, str):
+        if code != 200 or not isinstance(value.get("sub"), str):
             raise ProviderUnavailable(
                 f"{provider.issuer.url}: its userinfo endpoint answered {code}, no user"
             )
-        return found
+        return value
 
     async def revoke(self, provider: OIDCProvider, client_id: str, refresh_token: str) -> None:
         """See `TokenRequests.revoke`."""
         if provider.document.get("revocation_endpoint"):
             form = {"token": refresh_token, "token_type_hint": "refresh_token", "client_id": client_id}
-            await self._post(provider, "revocation_endpoint", form)
+            try:
+                code, value = await self._post(provider, "revocation_endpoint", form)
+            except CloudUnreachable:
+                code, value = 503, {}
+            if code == 503:
+                await deferLater(self._reactor, RETRY)
+                code, value = await self._post(provider, "revocation_endpoint", form)
+            if code != 200:
+                raise _unavailable(provider, "revocation", code, value)
 
     async def _post(
         self, provider: OIDCProvider, name: str, form: Mapping[str, str]

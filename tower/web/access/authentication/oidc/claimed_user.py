@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from tower.kube.access.go_texts import mismatch, quoted
 from tower.web.access.authentication.identity import Extra, UserInfo
@@ -38,17 +38,28 @@ def user_of(issuer: IssuerSettings, claims: _Claims) -> UserInfo:
         _check_required(claims, claim, value)
     for rule in issuer.claim_rules:
         _check_rule(rule, "claims", claims, "claim validation expression")
-    user = UserInfo(name, groups, uid, extra)
-    if issuer.user_rules:
-        shown = {
-            "username": name,
-            "uid": uid,
-            "groups": list(groups),
-            "extra": {key: list(values) for key, values in extra},
-        }
-        for rule in issuer.user_rules:
-            _check_rule(rule, "user", shown, "user info validation rule")
-    return _checked(user)
+    return _checked(issuer, UserInfo(name, groups, uid, extra))
+
+
+def refreshed_user(issuer: IssuerSettings, before: UserInfo, claims: _Claims) -> UserInfo:
+    """Return a user with the parts that *claims* have again, such as those of a userinfo endpoint.
+
+    A missing claim changes nothing, and expressions about claims are not evaluated: they may use claims that
+    only ID tokens have.
+
+    :raise TokenRejected: a claim is malformed, a rule is not met, or a name is reserved.
+    """
+
+    def has(source: Source | None) -> TypeGuard[ClaimSource]:
+        return isinstance(source, ClaimSource) and source.name in claims
+
+    name = _username(issuer.username, claims) if has(issuer.username) else before.name
+    groups = _groups(issuer.groups, claims) if has(issuer.groups) else before.groups
+    uid = _text_of(issuer.uid, claims, "uid") if has(issuer.uid) else before.uid
+    for claim, value in issuer.required:
+        if claim in claims:
+            _check_required(claims, claim, value)
+    return _checked(issuer, UserInfo(name, groups, uid, before.extra))
 
 
 def _username(source: Source, claims: _Claims) -> str:
@@ -150,8 +161,17 @@ def _check_distributed(issuer: IssuerSettings, claims: _Claims) -> None:
         )
 
 
-def _checked(user: UserInfo) -> UserInfo:
-    """Return the user with names that fit header fields and are not reserved."""
+def _checked(issuer: IssuerSettings, user: UserInfo) -> UserInfo:
+    """Return the user, who meets the rules, with names that fit header fields and are not reserved."""
+    if issuer.user_rules:
+        shown = {
+            "username": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra},
+        }
+        for rule in issuer.user_rules:
+            _check_rule(rule, "user", shown, "user info validation rule")
     values = [user.uid, *(value for _, each in user.extra for value in each)]
     if not all(len(value) <= VALUE_LIMIT and _is_plain(value) for value in values):
         raise TokenRejected("oidc: the uid or an extra value is not a short printable text", PROVIDER)

@@ -75,14 +75,17 @@ class OIDCMethod(MultiService):
         self.use(issuers)
 
     def use(self, issuers: Iterable[IssuerSettings]) -> None:
-        """Replace all issuers; the same ones keep their users, and those of the same source their keys."""
+        """Replace all issuers; the same ones keep their users, and those of the same source their keys.
+
+        With the keys, the discovery document stays: `SessionRequests` decides by it.
+        """
         kept = {each.issuer: each for each in self._providers.values()}
-        keys = {each.issuer.key_source: each.keys for each in self._providers.values()}
+        sources = {each.issuer.key_source: each for each in self._providers.values()}
         self._providers = {}
         for issuer in issuers:
             provider = kept.pop(issuer, None)
             if provider is None:
-                provider = self._new_provider(issuer, keys.get(issuer.key_source))
+                provider = self._new_provider(issuer, sources.get(issuer.key_source))
             self._providers[issuer.url] = provider
         for each in kept.values():
             each.disownServiceParent()  # type: ignore[no-untyped-call]
@@ -148,10 +151,11 @@ class OIDCMethod(MultiService):
         if self._epoch() >= identity.expires:
             raise TokenRejected("oidc: verify token: oidc: token is expired", LOG_IN, "expired")
 
-    def _new_provider(self, issuer: IssuerSettings, keys: KeySet | None) -> OIDCProvider:
+    def _new_provider(self, issuer: IssuerSettings, former: OIDCProvider | None) -> OIDCProvider:
         changed = partial(self._keys_changed, issuer.fingerprint)
         provider = OIDCProvider(issuer, self._clock, self._documents(issuer), changed)
-        provider.keys = keys
+        if former is not None:
+            provider.keys, provider.document = former.keys, former.document
         provider.setServiceParent(self)  # type: ignore[no-untyped-call]
         return provider
 

@@ -1,0 +1,82 @@
+"""Tests of `tower.web.access.authentication.login.revoker`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, eventAsText
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.id_tokens import ISSUER, URL
+from tests.fakes.logins import LoginKit
+from tower.clusters.login.login_session import LoginSession
+from tower.web.access.authentication.login.revoker import CONCURRENT
+from tower.web.access.authentication.login.token_endpoint import ProviderUnavailable
+
+OTHER = "https://other.example"
+
+
+class RevokerTests(SynchronousTestCase):
+    """A session of a provider, and others like it."""
+
+    def setUp(self) -> None:
+        """Begin the session."""
+        self.kit = LoginKit(self)
+        self.session = self.kit.begun()
+        self.waiting: list[Deferred[None]] = []
+
+    def revoke(self, session: LoginSession, count: int = 1) -> list[str]:
+        """Revoke its token several times; return the log."""
+        with capturedLogs() as found:
+            for _ in range(count):
+                self.kit.revoker.revoke(session)
+        return [str(eventAsText(each)) for each in found]
+
+    def wait(self) -> None:
+        """Let the provider not answer."""
+
+        async def revoke(*_: Any) -> None:
+            self.waiting.append(Deferred())
+            await self.waiting[-1]
+
+        self.patch(self.kit.requests, "revoke", revoke)
+
+    def test_not_revoked(self) -> None:
+        """A refresh token that cannot be revoked is logged, once for each problem of the provider."""
+        logged: list[str] = []
+        for problem, count in (("503", 1), ("503", 1), ("400", 2), (None, 2), ("400", 3)):
+            error = None if problem is None else ProviderUnavailable(f"answered {problem}")
+            self.kit.requests.revocation = error
+            logged += self.revoke(self.session)
+            self.assertEqual(len(logged), count, logged)
+        self.assertIn(f"a refresh token of {URL} was not revoked: answered 503", logged[0])
+        self.assertNotIn("refresh-1", "".join(logged))
+        self.assertEqual(self.kit.requests.revoked, ["refresh-1"] * 5)
+
+    def test_nothing_to_revoke(self) -> None:
+        """A session without a refresh token, or of an issuer that is not configured any more, needs none."""
+        for session in (evolve(self.session, sealed=""), evolve(self.session, issuer=OTHER)):
+            self.assertEqual(self.revoke(session), [])
+        self.assertEqual(self.kit.requests.revoked, [])
+
+    def test_limit(self) -> None:
+        """A provider that does not answer gets few requests at a time, and does not delay another one."""
+        self.wait()
+        self.kit.oidc.use((ISSUER, evolve(ISSUER, url=OTHER)))
+        self.revoke(self.session, CONCURRENT + 2)
+        self.assertEqual(len(self.waiting), CONCURRENT)
+        self.revoke(evolve(self.session, issuer=OTHER))
+        self.assertEqual(len(self.waiting), CONCURRENT + 1)
+        self.waiting[0].callback(None)
+        self.assertEqual(len(self.waiting), CONCURRENT + 2)
+
+    def test_stop(self) -> None:
+        """A stop cancels all requests, begins none that waits, and logs nothing."""
+        self.wait()
+        self.revoke(self.session, CONCURRENT + 2)
+        with capturedLogs() as found:
+            self.kit.revoker.stop()
+        self.assertEqual((len(self.waiting), list(found)), (CONCURRENT, []))
+        self.assertTrue(all(each.called for each in self.waiting))
