@@ -24,6 +24,7 @@ from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer
 from tower.cloud.http.exchange import BODY_LIMIT
 from tower.cloud.session import CloudSession
+from tower.net.lingering_close import Lingering
 from tower.trust.pki import Authority
 
 reactor: Any = _reactor
@@ -104,6 +105,11 @@ class SessionTests(TestCase):
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.cloud = Cloud()
         self.watch = Watch()
+
+    async def tearDown(self) -> None:
+        """Wait until the proxies have closed their ends: a thread of theirs may be late."""
+        while any(isinstance(reader, Lingering) for reader in reactor.getReaders()):
+            await deferLater(reactor, 0.01)
 
     def serve(self, of: Authority | None = None, *names: str, host: str = "127.0.0.1") -> str:
         """Start a server; return its URL.
