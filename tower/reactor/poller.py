@@ -26,6 +26,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.reactor.interfaces import IEmbeddingReader, ISocketReactor
+from tower.reactor.turn import Turn
 
 #: How long the reactor waits while bytes keep coming, and how soon the next must come, s.  For a wait shorter
 #: than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a virtual machine is
@@ -58,6 +59,7 @@ class Poller:
     the error.
 
     :param reactor: waits for the poller's one descriptor; provides timers and the name resolver.
+    :ivar turn: the present turn.
     """
 
     _log = Logger()
@@ -74,6 +76,7 @@ class Poller:
         self._hurried = False
         self._left = -LINGER
         self._embedded: Any = None
+        self.turn = Turn()
 
     # IReactorTime, and the name resolver
 
@@ -225,6 +228,7 @@ class Poller:
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         readers, writers, fresh = self._readers, self._writers, self._fresh
+        self.turn.is_lone = len(events) == 1
         for fd, event in events:
             if fd in fresh:
                 continue  # the event is of a closed socket that had the same descriptor number
