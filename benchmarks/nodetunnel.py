@@ -21,6 +21,7 @@ from tower.net.listening import listen
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.known_hosts import KnownHosts
 from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.program import install_reactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import settle_memory
 
@@ -39,6 +40,7 @@ async def serve(reactor: Any, node: Node, login: NodeLogin, ports: dict[int, int
 
 def main() -> None:
     """Serve until the process ends."""
+    install_reactor()
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

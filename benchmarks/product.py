@@ -16,7 +16,7 @@ from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, 
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
 _TWISTD = str(Path(sys.executable).parent / "twistd")
-_FOREGROUND = ("-n", "--pidfile=")
+_FOREGROUND = ("-n", "--pidfile=", "--reactor=tower")
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
 #: Number of cluster ports of the proxy.

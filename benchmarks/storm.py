@@ -52,7 +52,7 @@ SETTLE = 1.0
 #: Time limit of one storm, s.
 _PATIENCE = 60.0
 
-_TWISTD = (str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=")
+_TWISTD = (str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "--reactor=tower")
 _CLUSTER, _TOKEN = "storm", "token"
 
 

@@ -25,6 +25,7 @@ from tower.net.budget import Budget
 from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.net.pipes import join
+from tower.program import install_reactor
 from tower.reactor.poller import Poller
 from tower.reactor.process import settle_memory
 from tower.store import MemoryStore
@@ -125,6 +126,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
 
 def main() -> None:
     """Serve until the process ends."""
+    install_reactor()
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

@@ -42,6 +42,7 @@ OTHER_OPTIONS = frozenset(
         "as-group",
         "as-uid",
         "server-side",
+        "reactor",
         "raw",
         "enable-optimizations",
         "with-lto",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -15,6 +16,7 @@ from twisted.logger import globalLogBeginner
 
 from tower.options.base import EnvironmentOptions
 from tower.options.errors import one_line_errors
+from tower.reactor import epoll_reactor
 from tower.reactor.clock import count_steadily
 from tower.reactor.interfaces import IReactor
 from tower.reactor.process import forbid_dumps
@@ -27,6 +29,7 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
 
     :param make_service: a ``makeService``; ends the program with one line if it cannot work.
     """
+    install_reactor()
     open_standard_files()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the program can reload
     options.parseOptions()
@@ -46,6 +49,12 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
     finally:
         log.flush()
     return 0
+
+
+def install_reactor() -> None:
+    """Install Tower's reactor, unless this process has one."""
+    if "twisted.internet.reactor" not in sys.modules:
+        epoll_reactor.install()
 
 
 def installed_reactor(options: EnvironmentOptions) -> IReactor:

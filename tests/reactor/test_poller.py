@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IReactorFDSet
@@ -227,6 +228,24 @@ class PollerTests(SynchronousTestCase):
         self.turn()
         self.assertLessEqual(ends[0], GATHERED)
         self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_lone(self) -> None:
+        """A turn is lone if only one socket is ready."""
+        lone: list[bool] = []
+
+        def note(descriptor: Descriptor) -> None:
+            self.take(descriptor)
+            lone.append(self.poller.turn.is_lone)
+
+        for each in (self.one, self.two):
+            self.poller.addReader(each)
+            each.reads = partial(note, each)
+        self.far.send(b"x")
+        self.turn()
+        self.far.send(b"x")
+        self.other_far.send(b"x")
+        self.turn()
+        self.assertEqual(lone, [True, False, False])
 
     def test_end_of_no_turn(self) -> None:
         """Outside a turn it calls in the reactor's next, not at once."""

@@ -5,8 +5,10 @@ packet, and do not signal the end of an iteration.  A `Poller` has its own epoll
 descriptor, readable when a socket is ready, and the poller calls the sockets.  It works in every reactor that
 can wait for a descriptor, and uses no private attribute of any.
 
-While bytes keep coming, the poller keeps control for at most `LINGER` seconds, and waits as long again for
-the last of them: timers, threads and other descriptors are late by no more than that.
+In `tower.reactor.epoll_reactor`, the poller waits for the reactor's descriptors too (`Poller.iterate`).
+
+In other reactors, the poller keeps control while bytes keep coming, for at most `LINGER` seconds, and waits
+as long again for the last of them: timers, threads and other descriptors are late by no more than that.
 
 While several sockets are ready at once, the end of the iteration is deferred until none is or `GATHERED` were
 called: output leaves in larger pieces, and peers wake less often.
@@ -23,7 +25,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tower.reactor.interfaces import ISocketReactor
+from tower.reactor.interfaces import IEmbeddingReader, ISocketReactor
+from tower.reactor.turn import Turn
 
 #: How long the reactor waits while bytes keep coming, and how soon the next must come, s.  For a wait shorter
 #: than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a virtual machine is
@@ -34,6 +37,12 @@ SOON = 0.001
 #: Calls of sockets after which an iteration ends even if more are ready.
 GATHERED = 32
 
+#: Turns after which `Poller.iterate` returns to the reactor, which then also removes cancelled timers.
+TURNS = 32
+
+#: Longest iteration of a reactor without timers, s.
+_FOREVER = 3600.0
+
 #: Events per epoll call.
 _EVENTS = 256
 
@@ -42,7 +51,7 @@ _BROKEN = select.EPOLLERR | select.EPOLLHUP
 _READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
 
 
-@implementer(IReadDescriptor, ISocketReactor)
+@implementer(IEmbeddingReader, ISocketReactor)
 class Poller:
     """Reactor of connections and tunnels.
 
@@ -50,6 +59,7 @@ class Poller:
     the error.
 
     :param reactor: waits for the poller's one descriptor; provides timers and the name resolver.
+    :ivar turn: the present turn.
     """
 
     _log = Logger()
@@ -65,6 +75,8 @@ class Poller:
         self._turning = self._scheduled = False
         self._hurried = False
         self._left = -LINGER
+        self._embedded: Any = None
+        self.turn = Turn()
 
     # IReactorTime, and the name resolver
 
@@ -111,11 +123,15 @@ class Poller:
 
     def getReaders(self) -> list[Any]:
         """Return the descriptors that wait for bytes."""
-        return list(self._readers.values())
+        return [each for each in self._readers.values() if each is not self._embedded]
 
     def getWriters(self) -> list[Any]:
         """Return the descriptors that wait for room."""
         return list(self._writers.values())
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self._writers and len(self._readers) == (self._embedded is not None)
 
     def _add(self, descriptor: Any, here: dict[int, Any], there: dict[int, Any]) -> None:
         fd = descriptor.fileno()
@@ -124,12 +140,15 @@ class Poller:
         if fd in there:
             self._epoll.modify(fd, _IN | _OUT)
         else:
-            if not (self._readers or self._writers):
+            if self._is_empty:
                 self._reactor.addReader(self)
-            self._epoll.register(fd, _IN if here is self._readers else _OUT)
-            if self._turning:
-                self._fresh.add(fd)
+            self._register(fd, _IN if here is self._readers else _OUT)
         here[fd] = descriptor
+
+    def _register(self, fd: int, events: int) -> None:
+        self._epoll.register(fd, events)
+        if self._turning:
+            self._fresh.add(fd)
 
     def _remove(self, descriptor: Any, here: dict[int, Any], there: dict[int, Any]) -> None:
         fd = descriptor.fileno()
@@ -140,7 +159,7 @@ class Poller:
             self._epoll.modify(fd, _IN if there is self._readers else _OUT)
             return
         self._epoll.unregister(fd)
-        if not (self._readers or self._writers):
+        if self._is_empty:
             self._reactor.removeReader(self)
 
     # The end of an iteration
@@ -148,9 +167,12 @@ class Poller:
     def soon(self, call: Callable[[], None]) -> None:
         """Call *call* once all sockets that are ready now were called; an error in it is logged."""
         self._calls.append(call)
-        if not (self._turning or self._scheduled):
-            self._scheduled = True
-            self._reactor.callLater(0, self._late)
+        if not (self._turning or self._scheduled or self._embedded):
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._reactor.callLater(0, self._late)
 
     def _late(self) -> None:
         self._scheduled = False
@@ -202,11 +224,11 @@ class Poller:
             self._turning = False
             self._left = seconds()
         if self._calls:
-            self._scheduled = True
-            self._reactor.callLater(0, self._late)
+            self._schedule()
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         readers, writers, fresh = self._readers, self._writers, self._fresh
+        self.turn.is_lone = len(events) == 1
         for fd, event in events:
             if fd in fresh:
                 continue  # the event is of a closed socket that had the same descriptor number
@@ -229,6 +251,52 @@ class Poller:
         self.removeReader(descriptor)
         self.removeWriter(descriptor)
         descriptor.connectionLost(failure)
+
+    # IEmbeddingReader, for `tower.reactor.epoll_reactor`
+
+    def embed(self, descriptor: IReadDescriptor) -> None:
+        """See `IEmbeddingReader`."""
+        fd = descriptor.fileno()
+        self._register(fd, _IN)
+        self._embedded = self._readers[fd] = descriptor
+
+    def release(self) -> None:
+        """See `IEmbeddingReader`."""
+        fd, self._embedded = self._embedded.fileno(), None
+        del self._readers[fd]
+        self._epoll.unregister(fd)
+        self._hurried = True  # the reactor waits for the next turn
+        if self._calls and not self._turning:
+            self._schedule()
+
+    def iterate(self, timeout: float | None) -> None:
+        """See `IEmbeddingReader`; a turn calls each ready socket once, or `GATHERED` times if several are."""
+        poll, seconds = self._epoll.poll, self.seconds
+        wait = _FOREVER if timeout is None else timeout
+        until = seconds() + wait
+        self._turning, self._hurried = True, False
+        try:
+            for _ in range(TURNS):
+                events = poll(0.0 if self._calls else wait, _EVENTS)
+                self._serve(events)
+                gathered = len(events)
+                while self._calls and len(events) > 1 and gathered < GATHERED:
+                    events = poll(0.0, _EVENTS)
+                    self._serve(events)
+                    gathered += len(events)
+                if self._calls:
+                    self._end_turn()
+                wait = until - seconds()
+                if self._hurried or wait <= 0:
+                    break
+        finally:
+            self._turning = False
+        if self._calls and self._embedded is None:
+            self._schedule()
+
+    def interrupt(self) -> None:
+        """See `IEmbeddingReader`."""
+        self._hurried = True
 
     def connectionLost(self, reason: Failure) -> None:
         """Close all sockets: the reactor is shutting down."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.application.reactors import Reactor
 from twisted.application.service import ServiceMaker
 from twisted.internet.interfaces import IStreamClientEndpointStringParserWithReactor
 from twisted.plugin import IPlugin
@@ -14,6 +15,9 @@ tower_proxy = ServiceMaker(
 )
 tower_agent = ServiceMaker(
     "Tower agent", "tower.agent", "Connects a private cluster to tower-proxy.", "tower-agent"
+)
+tower_reactor = Reactor(
+    "tower", "tower.reactor.epoll_reactor", "epoll(7) with Tower's sockets in it; Linux only."
 )
 
 

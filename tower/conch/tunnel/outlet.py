@@ -22,6 +22,7 @@ from tower.errors import PeerError
 from tower.net.buffers import Batch
 from tower.net.pipes import Buffer, Pipe
 from tower.reactor.timers import Clock
+from tower.reactor.turn import Turn
 from tower.websocket.frames import CLOSE, LONGEST_HEADER
 
 #: Packets up to this size wait for the end of the turn and leave in one frame, B.
@@ -62,6 +63,7 @@ class Outlet:
         "_reactor",
         "_soon",
         "_ssh",
+        "_turn",
         "_turn_is_due",
         "_writer",
         "bytes_out",
@@ -84,6 +86,7 @@ class Outlet:
         self._soon: Callable[[Callable[[], None]], Any] = getattr(
             reactor, "soon", partial(reactor.callLater, 0)
         )
+        self._turn: Turn = getattr(reactor, "turn", None) or Turn()
         self._turn_is_due = False
         self._over = self.disconnecting = False
         self.bytes_out = 0
@@ -107,6 +110,12 @@ class Outlet:
         if self.disconnecting:
             return
         data = self._ssh.sealer.seal(payload)
+        turn = self._turn
+        if turn.is_lone and not self._turn_is_due:
+            turn.is_lone = False
+            self._transmit(self._writer.wrap(data) if self._framed else data)
+            self._ssh.rekey_if_due()
+            return
         if _GATHERED.owner is self and _GATHERED.put(data):
             return
         self._out.append(data)
