@@ -103,11 +103,12 @@ class SessionTests(TestCase):
         """Make a CA and a server with its certificate."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.wait_for_proxies()))
         self.cloud = Cloud()
         self.watch = Watch()
 
-    async def tearDown(self) -> None:
-        """Wait until the proxies have closed their ends: a thread of theirs may be late."""
+    async def wait_for_proxies(self) -> None:
+        """Wait until the HTTP proxies have closed their ends: a thread of theirs may be late."""
         while any(isinstance(reader, Lingering) for reader in reactor.getReaders()):
             await deferLater(reactor, 0.01)
 
