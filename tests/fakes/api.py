@@ -160,6 +160,7 @@ class ApiTestCase(SynchronousTestCase):
     ) -> Outcome:
         """Return the answer to a request, or raise its error; *body* is JSON, or raw bytes."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        unread = [raw]  # a body that follows its head can be read once
         segments = tuple(path.split("/")[1:])
         call = Call(
             method,
@@ -167,7 +168,7 @@ class ApiTestCase(SynchronousTestCase):
             query,
             accept,
             content,
-            lambda: succeed(raw),
+            lambda: succeed(unread.pop() if unread else b""),
             *self.user,
             "kubectl/v1",
         )
@@ -194,6 +195,19 @@ class ApiTestCase(SynchronousTestCase):
         refusal: StatusError = caught.exception
         self.assertEqual(refusal.code, code, str(refusal))
         return refusal
+
+    def stays(self, path: str) -> None:
+        """Check that a dry run of a delete changes nothing, and that its options are checked."""
+        self.ask("DELETE", path, {"kind": "DeleteOptions", "dryRun": ["All"]})
+        self.ask("DELETE", path, dryRun="All")
+        for code, body, query in (
+            (422, {"dryRun": ["Some"]}, {}),
+            (422, {"dryRun": ""}, {}),
+            (422, None, {"dryRun": "Some"}),
+            (422, None, {"dryRun": ""}),
+            (409, {"preconditions": {"uid": "u"}}, {}),
+        ):
+            self.refused(code, "DELETE", path, body, **query)
 
     def watch(self, **query: str) -> Stream:
         """Return the stream of a new watch on the clusters."""

@@ -199,6 +199,19 @@ class KubectlAdminTests(ToolsTestCase):
         self.kubectl(kubectl, "delete", "clusters", "-l", "spare=yes", "--cascade=orphan")
         out = self.kubectl(kubectl, "get", "clusters", "-o", "name")
         self.assertEqual(out.split(), [NAMED])
+        self.revoke(kubectl)
+
+    def revoke(self, kubectl: Path) -> None:
+        """Delete credentials and join tokens: a dry run revokes none."""
+        self.tower.tower("join", "alpha")
+        for kind in ("credentials", "jointokens"):
+            names = self.kubectl(kubectl, "get", kind, "-o", "name")
+            self.assertTrue(names)
+            out = self.kubectl(kubectl, "delete", kind, "--all", "--dry-run=server")
+            self.assertIn("server dry run", out)
+            self.assertEqual(self.kubectl(kubectl, "get", kind, "-o", "name"), names)
+        self.kubectl(kubectl, "delete", "jointokens", "--all")
+        self.assertEqual(self.kubectl(kubectl, "get", "jointokens", "-o", "name"), "")
 
     def look(self, kubectl: Path) -> None:
         """Explain all kinds, events, the user's identity and rights, kinds without a name."""

@@ -77,6 +77,13 @@ class Pins:
         """Return all, sorted by address."""
         return sorted(map(_pin, self._records()), key=lambda pin: pin.address)
 
+    def require(self, text: str) -> Sequence[Pin]:
+        """Return the pinned keys of the node named *text*.
+
+        :raise NotFound: it has none.
+        """
+        return [_pin(record) for record in self._called(text)]
+
     def learn(self, node: Node, blob: bytes) -> None:
         """Pin the key of a node without a pinned one.
 
@@ -135,14 +142,18 @@ class Pins:
         raise Conflict(f"cluster {self._cluster} changed in each of {_ATTEMPTS} attempts")
 
     async def _forget(self, text: str) -> Sequence[Pin]:
+        records = self._called(text)
+        await self._store.transact([Delete(HOST_KEYS, record.name) for record in records])
+        return [_pin(record) for record in records]
+
+    def _called(self, text: str) -> Sequence[Record]:
         records = [record for record in self._records() if _pin(record).is_called(text)]
         if not records:
             raise NotFound(
                 f"cluster {self._cluster} has no pinned host key of {text}: "
                 f"'tower cluster show {self._cluster}' lists its nodes"
             )
-        await self._store.transact([Delete(HOST_KEYS, record.name) for record in records])
-        return [_pin(record) for record in records]
+        return records
 
     def _evict(self) -> Iterable[Operation]:
         """Delete the oldest key if there is no room for another."""

@@ -68,6 +68,8 @@ class AcrossClustersTests(ApiTestCase):
         for item in listed:
             name = item["metadata"]["name"]
             self.assertEqual(self.get(f"{path}/{name}"), item)
+            self.stays(f"{path}/{name}")
+            self.assertEqual(self.get(f"{path}/{name}"), item)
             self.ask("DELETE", f"{path}/{name}")
             self.refused(404, "GET", f"{path}/{name}")
             self.refused(404, "DELETE", f"{path}/{name}")

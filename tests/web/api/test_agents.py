@@ -78,7 +78,9 @@ class AgentTests(ApiTestCase):
         self.assertEqual((agent["kind"], agent["metadata"]["name"]), ("Agent", FINGERPRINT))
 
     def test_revoke(self) -> None:
-        """A revoked key is not listed any more; revoking it again is NotFound."""
+        """A revoked key is not listed any more; revoking it again is NotFound; a dry run revokes none."""
+        self.stays(f"{AGENTS}/SHA256:a_b-c")
+        self.assertTrue(self.tokens.is_enrolled("alpha", FINGERPRINT))
         self.ask("DELETE", f"{AGENTS}/SHA256:a_b-c")
         self.assertEqual(self.get(AGENTS)["items"], [])
         self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))

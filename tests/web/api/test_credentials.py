@@ -44,8 +44,10 @@ class CredentialTests(ApiTestCase):
         self.assertNotIn(credential.digest, text)
 
     def test_revoke(self) -> None:
-        """A revoked one is not listed any more, so that `kubectl delete` ends."""
+        """A revoked one is not listed any more, so that `kubectl delete` ends; a dry run revokes none."""
         name = self.issue("", "admin")
+        self.stays(f"{self.path}/{name}")
+        self.assertEqual(len(self.get(self.path)["items"]), 1)
         self.ask("DELETE", f"{self.path}/{name}")
         self.assertEqual(self.get(self.path)["items"], [])
         self.refused(404, "GET", f"{self.path}/{name}")

@@ -96,8 +96,10 @@ class RotationsApiTests(ApiTestCase):
         self.assertEqual(self.get(ROTATIONS)["items"], [])
 
     def test_cancel(self) -> None:
-        """A delete cancels it."""
+        """A delete cancels it, unless it is a dry run."""
         self.begin(target="serving-ca")
+        self.stays(f"{ROTATIONS}/serving-ca")
+        self.assertEqual(len(self.get(ROTATIONS)["items"]), 1)
         self.ask("DELETE", f"{ROTATIONS}/serving-ca")
         self.assertEqual(self.get(ROTATIONS)["items"], [])
         self.assertIn("rotate status", self.rejected(404, "DELETE", f"{ROTATIONS}/serving-ca"))

@@ -401,7 +401,7 @@ class ShowingTests(ApiTestCase):
         self.assertIn("agents alpha", str(self.refused(422, "GET", f"{CLUSTERS}/alpha/nodes")))
 
     def test_host_keys(self) -> None:
-        """The pinned keys are listed, and can be removed one by one."""
+        """The pinned keys are listed, and can be removed one by one; a dry run removes none."""
         pins = Pins(self.store, "beta", self.clusters.require("beta").uid)
         blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)
         for node in (Node("n1"), Node("fd00::2", 2222, "n2")):
@@ -410,6 +410,9 @@ class ShowingTests(ApiTestCase):
         self.assertEqual([item["metadata"]["name"] for item in items], ["n2", "n1"])
         self.assertIn("ssh-ed25519 SHA256:", items[0]["spec"]["hostKey"])
         self.assertEqual(len(self.get(f"{BETA}/hostkeys", accept=TABLE)["rows"]), 2)
+        self.stays(f"{BETA}/hostkeys/fd00::2:2222")
+        self.assertEqual(len(pins.all()), 2)
+        self.refused(404, "DELETE", f"{BETA}/hostkeys/n3", dryRun="All")
         self.assertEqual(decoded(self.ask("DELETE", f"{BETA}/hostkeys/fd00::2:2222"))["status"], "Success")
         self.assertEqual([pin.name for pin in pins.all()], ["n1"])
         refusal = self.refused(404, "DELETE", f"{BETA}/hostkeys/n2")

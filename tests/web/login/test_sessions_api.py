@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.logins import LoginKit
@@ -26,9 +26,17 @@ class LoginSessionsApiTests(SynchronousTestCase):
         self.api = LoginSessionsApi(self.kit.sessions, self.kit.clock, self.kit.revoker.revoke)
         self.first, self.second = self.kit.begun(groups=["dev"]), self.kit.begun(sub="joe")
 
-    def ask(self, method: str, *below: str, query: dict[str, str] | None = None, accept: str = "") -> Any:
+    def ask(
+        self,
+        method: str,
+        *below: str,
+        query: dict[str, str] | None = None,
+        accept: str = "",
+        body: bytes = b"",
+    ) -> Any:
         """Return the object of an answer."""
-        call = Call(method, ("apis", "g", "v", "loginsessions", *below), query or {}, accept)
+        path = ("apis", "g", "v", "loginsessions", *below)
+        call = Call(method, path, query or {}, accept, "application/json", lambda: succeed(body))
         answer = self.successResultOf(Deferred.fromCoroutine(self.api.answer(call, below)))
         assert isinstance(answer, Response)
         return json.loads(answer.body)
@@ -45,6 +53,13 @@ class LoginSessionsApiTests(SynchronousTestCase):
         for each in ((), (self.first.id,)):
             rows = self.ask("GET", *each, accept=TABLES[0])["rows"]
             self.assertIn("jane", [cell for row in rows for cell in row["cells"]])
+
+    def test_dry_run(self) -> None:
+        """A dry run of a delete ends no session, and revokes no refresh token."""
+        self.ask("DELETE", self.first.id, query={"dryRun": "All"})
+        self.ask("DELETE", self.first.id, body=b'{"kind":"DeleteOptions","dryRun":["All"]}')
+        self.assertEqual(self.kit.requests.revoked, [])
+        self.assertEqual(self.kit.sessions.find(self.first.id), self.first)
 
     def test_end(self) -> None:
         """A delete ends a session, and revokes its refresh token."""

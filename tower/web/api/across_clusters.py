@@ -19,7 +19,7 @@ from tower.kube.timestamps import timestamp
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.calls.media_types import JSON
 from tower.web.api.issue import JoinTokensApi
-from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.objects import delete, list_response, selected
 from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since
 from tower.web.outcome import Outcome, Response
@@ -94,8 +94,8 @@ class AnyJoinTokens:
             case (("GET" | "HEAD"), (name,)):
                 return Response.of_json(self._find(name))
             case "DELETE", (name,):
-                await self._tokens.revoke_pending(name)
-                return delete_response("jointokens", name)
+                self._find(name)
+                return await delete(call, "jointokens", name, lambda: self._tokens.revoke_pending(name))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()

@@ -19,7 +19,7 @@ from tower.kube.timestamps import timestamp
 from tower.tunnels import Tunnel, Tunnels
 from tower.tunnels.silence_watch import QUIET
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.objects import delete, list_response, selected
 from tower.web.api.table import Column, Object, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome, Response
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -69,8 +69,7 @@ class AgentsApi:
                 return Response.of_json(self._object(cluster, self._find(cluster, name)))
             case "DELETE", (name,):
                 agent = self._find(cluster, name)
-                await self._revoke(cluster, agent)
-                return delete_response("agents", agent.name)
+                return await delete(call, "agents", agent.name, lambda: self._revoke(cluster, agent))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()

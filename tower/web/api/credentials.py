@@ -19,7 +19,7 @@ from tower.web.access.authorization.cluster_scope import OWN
 from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
 from tower.web.api.discovery import TOWER
-from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.objects import delete, list_response, selected
 from tower.web.api.selectors import CLUSTER_FIELD
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
@@ -56,8 +56,7 @@ class CredentialsApi:
                 return Response.of_json(item)
             case "DELETE", (name,):
                 self._check_revocation(call, self._find(name))
-                await self._credentials.revoke(name)
-                return delete_response("credentials", name)
+                return await delete(call, "credentials", name, lambda: self._credentials.revoke(name))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()

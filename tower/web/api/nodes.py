@@ -17,7 +17,7 @@ from tower.kube.timestamps import timestamp
 from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.objects import delete, list_response, selected
 from tower.web.api.table import Column, Object, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome
 
@@ -110,10 +110,10 @@ class HostKeysApi:
                 return list_response(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
             case "DELETE", (node,):
                 try:
-                    await pins.forget(node)
+                    pins.require(node)
                 except NotFound as e:
                     raise NotFound(_not_learned(cluster.ssh, cluster.name, node) or str(e)) from e
-                return delete_response("hostkeys", node)
+                return await delete(call, "hostkeys", node, lambda: pins.forget(node))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()

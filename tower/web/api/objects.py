@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tower.clusters import API_VERSION
-from tower.errors import Invalid
+from tower.errors import Conflict, Invalid
 from tower.kube.status import StatusError
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
 from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, table
+from tower.web.api.writes.requests import read_delete_options
 from tower.web.outcome import JSON_TYPE, Response
 
 
@@ -76,6 +77,20 @@ def created_response(kind: str, cluster: str, status: dict[str, Any]) -> Respons
         {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": cluster}, "status": status}, 201
     )
     return Response(201, answer.body, (JSON_TYPE, (b"Cache-Control", b"no-store")))
+
+
+async def delete(call: Call, kind: str, name: str, remove: Callable[[], Awaitable[object]]) -> Response:
+    """Delete an object that exists and has neither a uid nor a resource version; return the answer.
+
+    :param remove: removes the object; not called in a dry run.
+    :raise TowerError: the options are invalid, or the object is not removed.
+    """
+    options = read_delete_options(call, await call.read())
+    if options.uid is not None or options.version is not None:
+        raise Conflict(f"{kind} {name}: has no uid and no resourceVersion: omit the preconditions")
+    if not options.dry_run:
+        await remove()
+    return delete_response(kind, name)
 
 
 def delete_response(kind: str, name: str, **more: str) -> Response:

@@ -14,7 +14,7 @@ from tower.rotation.dependents import Dependents
 from tower.rotation.rotation import TARGETS, Remaining, Rotation
 from tower.rotation.rotations import Rotations
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response, read_spec, selected
+from tower.web.api.objects import delete, list_response, read_spec, selected
 from tower.web.api.table import Column, Object, age_column, name_column, table
 from tower.web.outcome import Outcome, Response
 
@@ -22,7 +22,7 @@ from tower.web.outcome import Outcome, Response
 class RotationsApi:
     """`rotations`: a POST begins one or changes its date, a DELETE cancels it.
 
-    With ``dryRun``, a POST shows what the rotation would wait for now.
+    In a dry run, a POST shows what the rotation would wait for now.
     """
 
     def __init__(self, rotations: Rotations, clock: IReactorTime) -> None:
@@ -53,8 +53,7 @@ class RotationsApi:
                 return Response.of_json(self._object(rotation), 201)
             case "DELETE", (name,):
                 self._find(name)
-                await self._rotations.cancel(name)
-                return delete_response("rotations", name)
+                return await delete(call, "rotations", name, lambda: self._rotations.cancel(name))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()

@@ -13,7 +13,7 @@ from tower.durations import human_duration
 from tower.errors import NotFound
 from tower.kube.timestamps import timestamp
 from tower.web.api.calls.call import Call, method_not_allowed, not_found
-from tower.web.api.objects import delete_response, list_response, selected
+from tower.web.api.objects import delete, list_response, selected
 from tower.web.api.table import Column, Object, age_column, name_column, seconds_since, table
 from tower.web.outcome import Outcome, Response
 
@@ -47,12 +47,14 @@ class LoginSessionsApi:
                 return Response.of_json(item)
             case "DELETE", (name,):
                 session = self._find(name)
-                await self._sessions.end(name)
-                self._revoke(session)
-                return delete_response("loginsessions", name)
+                return await delete(call, "loginsessions", name, lambda: self._end(session))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()
+
+    async def _end(self, session: LoginSession) -> None:
+        await self._sessions.end(session.id)
+        self._revoke(session)
 
     def _find(self, name: str) -> LoginSession:
         session = self._sessions.find(name)

@@ -99,9 +99,13 @@ class RbacApiTests(ApiTestCase):
             self.refused(404, "GET", f"{PATH}/{path}")
 
     def test_delete_all(self) -> None:
-        """A collection is deleted, without the objects that the selectors do not match."""
+        """A collection is deleted, without the objects that the selectors do not match; not in a dry run."""
         for name in ("one", "two"):
             self.create("clusterroles", role(name, metadata={"name": name, "labels": {"name": name}}))
+        for body, query in (({"dryRun": ["All"]}, {}), (None, {"dryRun": "All"})):
+            self.ask("DELETE", f"{PATH}/clusterroles", body, labelSelector="name", **query)
+            self.assertEqual(self.names("clusterroles", labelSelector="name"), ["one", "two"])
+        self.refused(422, "DELETE", f"{PATH}/clusterroles", {"dryRun": ["Some"]}, labelSelector="name")
         self.ask("DELETE", f"{PATH}/clusterroles", labelSelector="name=one")
         self.assertEqual(self.names("clusterroles", labelSelector="name"), ["two"])
 

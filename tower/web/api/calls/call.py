@@ -84,10 +84,10 @@ class Call:
 
         :raise StatusError: the parameter has an invalid value.
         """
-        value = self.query.get("dryRun", "")
-        if value not in ("", "All"):
-            raise StatusError(422, f"dryRun: {value!r}: must be All or empty")
-        return value == "All"
+        value = self.query.get("dryRun")
+        if value not in (None, "All"):
+            raise StatusError(422, f"dryRun: {value!r}: must be All, or be omitted")
+        return value is not None
 
     @property
     def media(self) -> str:

@@ -131,8 +131,7 @@ class _KindApi:
             for item in self._objects.list()
             if item.namespace == namespace and selection.matches(show_rbac(item))
         ]
-        for item in found:
-            await self._writer.delete(call, item.name)
+        await self._writer.delete_all(call, [item.name for item in found])
         return self._listed([show_rbac(item) for item in found], {})
 
     def _list_or_watch(self, call: Call, namespace: str) -> Outcome:

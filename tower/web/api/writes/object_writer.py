@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic
 
 from attrs import frozen
@@ -28,6 +28,7 @@ from tower.web.api.writes.cluster_object import strings_in
 from tower.web.api.writes.create_right import CreateRight
 from tower.web.api.writes.object_form import ObjectForm, ObjectStore, T
 from tower.web.api.writes.requests import (
+    DeleteOptions,
     read_delete_options,
     read_patch,
     require_name,
@@ -74,7 +75,15 @@ class ObjectWriter(Generic[T]):
 
     async def delete(self, call: Call, path: str) -> Response:
         """Remove an object at once."""
+        return await self._delete(path, read_delete_options(call, await call.read()))
+
+    async def delete_all(self, call: Call, paths: Iterable[str]) -> None:
+        """Remove several objects at once; the options of the request count for each."""
         options = read_delete_options(call, await call.read())
+        for path in paths:
+            await self._delete(path, options)
+
+    async def _delete(self, path: str, options: DeleteOptions) -> Response:
         name = _name(path)
 
         def check(item: T) -> None:

@@ -199,9 +199,9 @@ def read_delete_options(call: Call, options: dict[str, Any]) -> DeleteOptions:
     conditions = options.get("preconditions") or {}
     if not isinstance(conditions, dict):
         raise StatusError(400, "preconditions: must be an object")
-    dry_run = options.get("dryRun") or []
-    if dry_run not in ([], ["All"]):
-        raise StatusError(422, f"dryRun: {dry_run!r}: must be All or empty")
+    dry_run = options.get("dryRun")
+    if dry_run not in (None, [], ["All"]):
+        raise StatusError(422, f'dryRun: {dry_run!r}: must be ["All"], or be omitted')
     policy = options.get("propagationPolicy") or call.query.get("propagationPolicy", "")
     if policy not in _PROPAGATIONS:
         raise StatusError(
