@@ -81,9 +81,9 @@ class FakeTokenRequests:
             raise self.user
         return {"sub": self.user, **self.claims}
 
-    def release(self) -> None:
+    def release(self, refresh_token: str = "") -> None:
         """Answer all requests from now on, also those that wait."""
-        self.answer = RefreshedTokens("", "")
+        self.answer = RefreshedTokens("", refresh_token)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(self.answer)
@@ -139,16 +139,17 @@ class LoginKit:
         self.oidc = OIDCMethod((ISSUER,), clock, clock.seconds, ProviderDocuments(clock, self.agent))
         self.oidc.startService()
         self._test.addCleanup(self.oidc.stopService)
+        self.revoker = Revoker(self.sessions, self.oidc, self.settings.client_of, self._requests)
         self.confirmer = Confirmer(
             self.sessions,
             self.oidc,
             self.settings.client_of,
             self._requests,
+            self.revoker.revoke,
             lambda: self.in_use,
             clock.seconds,
             clock,
         )
-        self.revoker = Revoker(self.sessions, self.oidc, self.settings.client_of, self._requests)
         self.method = LoginMethod(self.sessions, self.confirmer, self.fingerprint, clock.seconds)
         self.clusters = Clusters(self.store, None, clock, MemberCredentials(self.store, vault))
         self._test.addCleanup(self.clusters.stop)

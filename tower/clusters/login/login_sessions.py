@@ -119,13 +119,13 @@ class LoginSessions:
         except (RecordMissing, RecordChanged):
             raise _not_found(session.id) from None
 
-    async def end(self, session_id: str) -> None:
-        """End a session.
+    async def end(self, session_id: str) -> LoginSession:
+        """End a session; return its last state, with the refresh token that was stored last.
 
         :raise NotFound: there is none with this ID.
         """
         try:
-            await self._store.delete(LOGIN_SESSIONS, session_id)
+            return decode_session(await self._store.delete(LOGIN_SESSIONS, session_id))
         except RecordMissing:
             raise _not_found(session_id) from None
 

@@ -83,8 +83,10 @@ class Logins:
             oidc.login_clients = settings.clients
         sessions = records.login_sessions
         requests = TokenEndpoint(reactor, secrets=settings.secrets)
-        confirmer = Confirmer(sessions, oidc, settings.client_of, requests, self._in_use, seconds, reactor)
         revoker = Revoker(sessions, oidc, settings.client_of, requests)
+        confirmer = Confirmer(
+            sessions, oidc, settings.client_of, requests, revoker.revoke, self._in_use, seconds, reactor
+        )
         clusters = EnteredClusters(records.clusters, policies, reactor, seconds)
         beginning = SessionRequests(sessions, confirmer, revoker, oidc, clusters, settings, seconds, names)
         self.methods = (LoginMethod(sessions, confirmer, known, seconds),)

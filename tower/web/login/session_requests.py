@@ -127,8 +127,7 @@ class SessionRequests:
 
         :raise NotFound: it has ended already.
         """
-        await self.sessions.end(session.id)
-        self._revoker.revoke(session)
+        self._revoker.revoke(await self.sessions.end(session.id))
 
     async def _make_room(self, new: LoginSession) -> None:
         """End the sessions of a user that were confirmed, so used, least recently; `PERSON_LIMIT` remain.

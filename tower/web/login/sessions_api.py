@@ -46,15 +46,14 @@ class LoginSessionsApi:
                     return Response.of_json(table(LOGIN_SESSION_COLUMNS, [item], now, media=call.table))
                 return Response.of_json(item)
             case "DELETE", (name,):
-                session = self._find(name)
-                return await delete(call, "loginsessions", name, lambda: self._end(session))
+                self._find(name)
+                return await delete(call, "loginsessions", name, lambda: self._end(name))
             case _, (() | (_,)):
                 raise method_not_allowed(call)
         raise not_found()
 
-    async def _end(self, session: LoginSession) -> None:
-        await self._sessions.end(session.id)
-        self._revoke(session)
+    async def _end(self, name: str) -> None:
+        self._revoke(await self._sessions.end(name))
 
     def _find(self, name: str) -> LoginSession:
         session = self._sessions.find(name)

@@ -96,6 +96,7 @@ class ManySessionsTests(SynchronousTestCase):
             oidc,
             lambda _: "client",
             self.requests,
+            lambda *_: None,
             lambda: [each.id for each in self.sessions],
             self.clock.seconds,
             self.clock,

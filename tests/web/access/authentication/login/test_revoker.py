@@ -12,8 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.id_tokens import ISSUER, URL
 from tests.fakes.logins import LoginKit
 from tower.clusters.login.login_session import LoginSession
+from tower.store.records import StoreFailed
+from tower.web.access.authentication.login.confirmer import AGE
 from tower.web.access.authentication.login.revoker import CONCURRENT
-from tower.web.access.authentication.login.token_endpoint import ProviderUnavailable
+from tower.web.access.authentication.login.token_endpoint import ProviderUnavailable, RefreshedTokens
 
 OTHER = "https://other.example"
 
@@ -42,6 +44,24 @@ class RevokerTests(SynchronousTestCase):
             await self.waiting[-1]
 
         self.patch(self.kit.requests, "revoke", revoke)
+
+    def test_rotated_and_ended(self) -> None:
+        """The end of a session revokes its newest refresh token, stored or not, also one that comes later."""
+        update = self.kit.store.update
+
+        def fail(*_: object) -> None:
+            raise StoreFailed("the disk is full")
+
+        for name, is_full, is_late in (("a", False, False), ("b", True, False), ("c", False, True)):
+            session = self.kit.begun(f"{name}-1")
+            self.kit.in_use[:] = [session.id]
+            self.kit.requests.answer = None if is_late else RefreshedTokens("", f"{name}-2")
+            self.patch(self.kit.store, "update", fail if is_full else update)
+            self.kit.pass_time(AGE + 10)
+            self.assertEqual(self.kit.requests.asked.pop(), f"{name}-1")
+            self.successResultOf(Deferred.fromCoroutine(self.kit.beginning.end(session)))
+            self.kit.requests.release(f"{name}-2")
+            self.assertIn(f"{name}-2", self.kit.requests.revoked)
 
     def test_not_revoked(self) -> None:
         """A refresh token that cannot be revoked is logged, once for each problem of the provider."""

@@ -65,6 +65,7 @@ class Confirmer:
 
     :param oidc: verifies the provider's new ID tokens.
     :param clients: client IDs by issuer.
+    :param revoke: begins to revoke a refresh token of an ended session that the store does not have.
     :param in_use: returns the IDs of the sessions that have requests in progress.
     :param seconds: returns the time, s since the epoch.
     :param clock: of timers.
@@ -79,6 +80,7 @@ class Confirmer:
         oidc: OIDCMethod,
         clients: Callable[[str], str],
         requests: TokenRequests,
+        revoke: Callable[[LoginSession, str], object],
         in_use: Callable[[], Collection[str]],
         seconds: Callable[[], float],
         clock: IReactorTime,
@@ -87,6 +89,7 @@ class Confirmer:
         self._oidc = oidc
         self._clients = clients
         self._requests = requests
+        self._revoke = revoke
         self._in_use = in_use
         self._seconds = seconds
         self._clock = clock
@@ -211,10 +214,13 @@ class Confirmer:
         token = self._unsaved.get(session.id) or self._sessions.refresh_token(session)
         asked, begin = self._seconds(), self._clock.seconds()
         tokens = await self._requests.refresh(provider, self._clients(session.issuer), token)
+        rotated = tokens.refresh_token if tokens.refresh_token != token else ""
         if self._sessions.find(session.id) is None:
+            if rotated:
+                self._revoke(session, rotated)
             return
-        if tokens.refresh_token and tokens.refresh_token != token:
-            self._unsaved[session.id] = tokens.refresh_token
+        if rotated:
+            self._unsaved[session.id] = rotated
         user = session
         if tokens.id_token:
             user = await self._refreshed(session, provider, tokens.id_token.encode())
@@ -268,7 +274,8 @@ class Confirmer:
             self._confirmed.pop(session.id, None)
             self._since.pop(session.id, None)
             self._tried.pop(session.id, None)
-            self._unsaved.pop(session.id, None)
+            if unsaved := self._unsaved.pop(session.id, ""):
+                self._revoke(session, unsaved)
             self._used.discard(session.id)
             self._refused.discard(session.id)
 

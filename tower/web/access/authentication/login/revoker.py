@@ -43,11 +43,15 @@ class Revoker:
         self._revoking: dict[Deferred[None], None] = {}
         self._problems: dict[str, str] = {}  # by issuer, logged
 
-    def revoke(self, session: LoginSession) -> None:
-        """Begin to revoke the refresh token of an ended session; each problem is logged once."""
+    def revoke(self, session: LoginSession, token: str = "") -> None:
+        """Begin to revoke the refresh token of an ended session; each problem is logged once.
+
+        :param token: a newer one than the session's own.
+        """
         if not session.sealed or self._oidc.provider(session.issuer) is None:
             return
-        revoking = self._slots[session.issuer].run(lambda: Deferred.fromCoroutine(self._revoke(session)))
+        slots = self._slots[session.issuer]
+        revoking = slots.run(lambda: Deferred.fromCoroutine(self._revoke(session, token)))
         self._revoking[revoking] = None
         revoking.addErrback(lambda failure: failure.trap(defer.CancelledError) and None)
         revoking.addErrback(lambda failure: self._log.failure("a refresh token was not revoked", failure))
@@ -61,12 +65,12 @@ class Revoker:
     def _new_slots(self) -> DeferredSemaphore:
         return DeferredSemaphore(CONCURRENT)
 
-    async def _revoke(self, session: LoginSession) -> None:
+    async def _revoke(self, session: LoginSession, token: str) -> None:
         issuer, provider = session.issuer, self._oidc.provider(session.issuer)
         if provider is None:
             return
         try:
-            token = self._sessions.refresh_token(session)
+            token = token or self._sessions.refresh_token(session)
             await self._requests.revoke(provider, self._clients(issuer), token)
         except TowerError as e:
             if self._problems.get(issuer) != str(e):
