@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.http.identity_fields import STANDARD, IdentityFields
+from tower.http.identity_fields import STANDARD, IdentityFields, extra_key
 
 
 class IdentityFieldsTests(SynchronousTestCase):
@@ -34,3 +34,22 @@ class IdentityFieldsTests(SynchronousTestCase):
         for name in (b"X-Users", b"AxB", b"X-Extr", b"Y-X-User"):
             self.assertEqual(fields.first(name + b": b\r\n\r\n"), b"")
             self.assertFalse(fields.matches(name + b": X-User: b\r\n"))
+
+
+class ExtraKeyTests(SynchronousTestCase):
+    def test_keys(self) -> None:
+        """Keys are decoded as in kube-apiserver, which decodes none with a malformed escape."""
+        for name, key in (
+            (b"Scopes", "scopes"),
+            (b"Acme.Org%2FTeam", "acme.org/team"),
+            (b"%41dmin", "Admin"),
+            (b"%4Aa%6a", "Jaj"),
+            (b"a+b%2bc", "a+b+c"),
+            (b"A%2fB%zz", "a%2fb%zz"),
+            (b"A%2fB%4", "a%2fb%4"),
+            (b"%252f", "%2f"),
+            (b"%C3%9C", "\u00dc"),
+        ):
+            self.assertEqual(extra_key(name), key)
+        self.assertEqual(extra_key(b"%ff"), "\\xff")
+        self.assertRaises(UnicodeDecodeError, extra_key, b"%ff", "strict")

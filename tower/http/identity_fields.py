@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from urllib.parse import unquote_to_bytes
 
 # Some servers read "_" as "-".
 _STANDARD = rb"(?:impersonate|x[-_]remote)[-_][^:\n]*"
 
 # A text in each standard name, lower case.
 _HINTS = (b"impersonate", b"remote")
+
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class IdentityFields:
@@ -38,6 +41,17 @@ class IdentityFields:
     def matches(self, line: bytes) -> bool:
         """Return whether *line* is such a field."""
         return self._pattern.match(line) is not None
+
+
+def extra_key(name: bytes, errors: str = "backslashreplace") -> str:
+    """Return the key of an extra field from the rest of its name after the prefix, as kube-apiserver does.
+
+    Escaped letters keep their case, others become lower case.  If an escape is malformed, none is decoded.
+
+    :param errors: handler of bytes that are not UTF-8; see `bytes.decode`.
+    """
+    lower = name.lower()
+    return (lower if _BAD_ESCAPE.search(lower) else unquote_to_bytes(lower)).decode(errors=errors)
 
 
 def _either(name: bytes) -> bytes:

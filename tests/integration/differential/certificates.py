@@ -165,6 +165,9 @@ FRONT_PROXIES = Table(
             "X-Remote-Uid: 1",
             "X-Remote-Extra-A%2fb: c",
         ),
+        _proxy(
+            "with escaped keys of extra", None, _JANE, "X-Remote-Extra-%41B: c", "X-Remote-Extra-A%2fB%zz: d"
+        ),
         _proxy("with several groups", None, _JANE, "X-Remote-Group: dev", "X-Remote-Group: qa"),
         _proxy("with a list of groups", None, _JANE, "X-Remote-Group: dev,qa"),
         _proxy("with several values of extra", None, _JANE, "X-Remote-Extra-a: b", "X-Remote-Extra-A: c"),

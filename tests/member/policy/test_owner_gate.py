@@ -122,6 +122,10 @@ class OwnerGateTests(SynchronousTestCase):
         self.assertEqual(self.refused(head()), 'no rule of the agent\'s policy is for user "jane"')
         claim = b"Impersonate-User: jane\r\nImpersonate-Extra-Team%2fA: ops\r\n"
         self.passes(head().replace(b"Impersonate-User: jane\r\n", claim))
+        for key in (b"Team%2fA%zz", b"Team%2f%41", b"Team%ff%2fa"):  # the API server reads other keys
+            self.refused(head().replace(b"Impersonate-User: jane\r\n", claim.replace(b"Team%2fA", key)))
+        self.use(OwnerRule([Subject("Claim", "team%2fa%zz", value="ops")]))
+        self.passes(head().replace(b"Impersonate-User: jane\r\n", claim.replace(b"Team%2fA", b"Team%2fA%zz")))
         own = b"GET /api HTTP/1.1\r\nAuthorization: Bearer t\r\nHost: h\r\n\r\n"
         self.assertIn("for a request with a token of this cluster's own", self.refused(own))
         self.use(OwnerRule([Subject("Group", "system:authenticated")]), OwnerRule(access="read-only"))

@@ -66,6 +66,8 @@ class ActingTests(SynchronousTestCase):
             acting(identity(), fields(CLAIMS, more)),
             Acting("alice", ("dev", "qa"), uid="7", extra=(("a/b", ("x", "y")),)),
         )
+        malformed = acting(identity(), fields(CLAIMS, b"Impersonate-Extra-%41%2fB%zz: x\r\n"))
+        self.assertEqual(malformed, Acting("alice", ("dev", "qa"), extra=(("%41%2fb%zz", ("x",)),)))
 
     def test_token(self) -> None:
         """A token of the member counts only next to a certificate, and never one of Tower."""

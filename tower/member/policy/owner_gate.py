@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Collection
 from math import inf
 from typing import TypeAlias
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from twisted.logger import Logger
 
 from tower.clusters.policies.access_policy import keys_of
 from tower.escaping import escaped, shortened
+from tower.http.identity_fields import extra_key
 from tower.kube.head_policy import Refusal, Rewritten
 from tower.kube.system_identities import AUTHENTICATED
 from tower.member.policy.owner_action import OwnerAction, action_of, described
@@ -220,7 +220,8 @@ def _user_of(identity: bytes) -> OwnerUser:
         elif name == _GROUP:
             groups.append(value)
         elif name.startswith(_EXTRA):
-            extra.append((unquote(name.removeprefix(_EXTRA).lower()), (value,)))
+            key = name.removeprefix(_EXTRA).encode("utf-8", "surrogateescape")
+            extra.append((extra_key(key, "surrogateescape"), (value,)))
     if user != _ANONYMOUS:
         groups.append(AUTHENTICATED)
     return OwnerUser(shortened(escaped(user), _SHOWN), tuple(dict.fromkeys(keys_of(user, groups, extra))))

@@ -7,8 +7,8 @@ users that it names, or use a token of an account of the member, or run as the c
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import unquote
 
+from tower.http.identity_fields import extra_key
 from tower.http.requests import Fields
 from tower.web.access.authentication.identity import MEMBER_ACCOUNT, AnyIdentity, Extra, Identity
 
@@ -56,7 +56,7 @@ def acting(identity: AnyIdentity, fields: Fields) -> Acting | None:
     extra: dict[str, tuple[str, ...]] = {}
     for name, value in named:
         if name.startswith(_EXTRA):
-            key = unquote(name.removeprefix(_EXTRA).decode("latin-1"))
+            key = extra_key(name.removeprefix(_EXTRA))
             extra[key] = (*extra.get(key, ()), value)
     return Acting(
         "".join(users[:1]),

@@ -80,11 +80,14 @@ class RequestHeaderTests(SynchronousTestCase):
             "X-Remote-Extra-Scopes: a",
             "X-Remote-Extra-scopes: b",
             "X-Remote-Extra-example.org%2fKey: c",
+            "X-Remote-Extra-%41%2fB%zz: d",
         )
         self.assertEqual(
             (identity.user, identity.groups, identity.uid), ("jürgen", ("dev", "qa", "ops"), "u-1")
         )
-        self.assertEqual(identity.extra, (("scopes", ("a", "b")), ("example.org/key", ("c",))))
+        self.assertEqual(
+            identity.extra, (("scopes", ("a", "b")), ("example.org/key", ("c",)), ("%41%2fb%zz", ("d",)))
+        )
         self.assertEqual((identity.method, identity.expires), ("request-header", NOW + DAY))
         self.assertIsNone(identity.credential)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
-from urllib.parse import unquote
 
 from attrs import define, field, frozen
 
 from tower.errors import Unauthorized
-from tower.http.identity_fields import STANDARD, IdentityFields
+from tower.http.identity_fields import STANDARD, IdentityFields, extra_key
 from tower.trust.client_authorities import ClientAuthorities, VerifiedChain, fingerprint
 from tower.web.access.authentication.identity import Extra, Identity
 from tower.web.access.authentication.presented import Presented
@@ -185,7 +184,7 @@ class RequestHeaderAuthenticator:
         for name, value in given:
             for prefix in self._fields.extra:
                 if name.startswith(prefix):
-                    key = unquote(name[len(prefix) :].decode("ascii"), errors="strict")
+                    key = extra_key(name[len(prefix) :], "strict")
                     text = value.decode()
                     if not key or not (key + text).isprintable():
                         raise ValueError(f"extra value {key!r}: must be printable characters")
