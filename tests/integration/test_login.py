@@ -122,9 +122,9 @@ class LoginTests(SynchronousTestCase):
         watch.stdout.readline()
         (name,) = re.findall(r"^(s-\w+)", self.tower.tower("session", "list"), re.MULTILINE)
         path = f"/apis/cluster.kubesphere.io/v1alpha1/loginsessions/{name}"
-        admin = self.tower.state / "admin.kubeconfig"
+        config = self.tower.state / "admin.kubeconfig"
         words = ("delete", "loginsession", name, "--dry-run=server")
-        jane.kubectl(newest, "--kubeconfig", str(admin), *words)
+        jane.kubectl(newest, "--kubeconfig", str(config), *words)
         self.assertIn(name, self.tower.tower("session", "list"))
         self.assertEqual(self.tower.admin().request("DELETE", path).status, 200)
         begin = time.monotonic()
