@@ -15,12 +15,21 @@ unexport PYTHONDONTWRITEBYTECODE
 # Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
+# Which version of the data path runs; without either, the compiled one if it was built (`make native`).
+PURE := TOWER_NATIVE=0
+NATIVE := TOWER_NATIVE=1
+
 modules = $(sort $(subst /,.,$(basename $(1))))
 UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*" -not -path "tests/attacks/*"))
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
+# Unit tests of compiled modules and of their users: `make test` runs them against both versions.
+DATA_PATH := $(filter $(foreach room,conch http kube member net reactor tunnels v1 v2 web websocket,tests.$(room).%),$(UNIT))
+# Integration tests that `make test` runs against both versions; the others run compiled.
+TWICE := $(filter %.test_kubectl %.test_openssh %.test_xcrypto %.test_streams %.test_hostile_agent %.test_hostile_proxy \
+	%.test_reactors tests.attacks.test_01% tests.attacks.test_02% tests.attacks.test_03% tests.attacks.test_04%,$(INTEGRATION))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
-# Four of eight groups run side by side, because most of them wait.  Modules that compare speeds, or measure users
+# Five of nine groups run side by side, because most of them wait.  Modules that compare speeds, or measure users
 # under an attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
@@ -55,18 +64,19 @@ DOOR := $(filter %.test_as_kube_apiserver %.test_bad_options %.test_access_polic
 	%.test_option_page %.test_request_limits %.test_reviewed_users %.test_audit_policies %.test_audit_webhook \
 	tests.integration.test_trusted_callers %.test_audit %.test_access_log,$(INTEGRATION))
 WAITING := $(filter-out $(ALONE) $(CROWD) $(IMAGE) $(KUBECTL) $(BUSY) $(ATTACKS) $(DOOR) $(OPERATION) $(HOST) $(PEERS) $(NODES),$(INTEGRATION))
-SLOW := $(addprefix slow-,waiting door operation peers attacks kubectl host busy)
+SLOW := $(addprefix slow-,waiting door operation peers attacks kubectl host busy pure)
 # Makes targets concurrently, and shows the output of each in one piece.  More jobs make two processors no faster:
 # everything takes longer, and idle API servers use time.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside native slow slow-pure slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz fuzz-pure soak realcluster go-clients image charts relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
 	@echo "make test            all checks and tests, with a real API server"
 	@echo "make check           static checks and quick tests"
 	@echo "make check-pythons   make check on every supported Python installed here"
+	@echo "make native          compiles the data path in this checkout; TOWER_NATIVE=0 runs Python all the same"
 	@echo "make lint            static checks"
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
@@ -80,6 +90,14 @@ venv: $(VENV)/.ready
 $(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py twisted/plugins/tower_plugins.py
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
+
+# The library's name has the digest of the sources, so Tower knows whether it is up to date.
+native: $(VENV)/.ready
+	@$(PY) -c 'import setuptools' 2>/dev/null || $(PY) -m pip install -q setuptools==84.2.1
+	@TOWER_NATIVE=1 $(PY) -c 'import tower' 2>/dev/null || { \
+		echo "compiling the data path ..."; \
+		rm -f tower_*__mypyc.*.so; \
+		TOWER_NATIVE=1 $(PY) setup.py -q build_ext --inplace; }
 
 # Only if the machine has none; `make check` needs neither.
 kubectl: $(VENV)/.ready
@@ -117,14 +135,19 @@ quick: $(VENV)/.ready
 aside: $(VENV)/.ready
 	@failed=0; \
 	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
-	tools/aside $(TRIAL) --limit 3600 $(UNIT) || failed=1; \
+	$(PURE) tools/aside $(TRIAL) --limit 3600 $(UNIT) || failed=1; \
+	$(NATIVE) tools/aside $(TRIAL)-native --limit 3600 $(DATA_PATH) || failed=1; \
 	exit $$failed
 
-slow: $(VENV)/.ready kubectl realcluster go-clients
+slow: $(VENV)/.ready native kubectl realcluster go-clients
 	@failed=0; \
+	export $(NATIVE); \
 	$(SIDE_BY_SIDE) $(SLOW) || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-image slow-alone || failed=1; \
 	exit $$failed
+
+slow-pure: $(VENV)/.ready
+	$(PURE) $(TRIAL) --limit 3000 $(TWICE)
 
 slow-kubectl: $(VENV)/.ready
 	$(TRIAL) --limit 3000 $(KUBECTL)
@@ -158,6 +181,7 @@ slow-image: $(VENV)/.ready
 
 slow-alone: $(VENV)/.ready
 	$(TRIAL) --limit 1500 $(ALONE)
+	$(PURE) $(TRIAL)-pure $(filter %.test_speed,$(ALONE))
 
 check: lint quick
 
@@ -166,9 +190,10 @@ test: export SEED = 1
 test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
-	$(MAKE) --no-print-directory kubectl realcluster go-clients || failed=1; \
+	$(MAKE) --no-print-directory native kubectl realcluster go-clients || failed=1; \
+	export $(NATIVE); \
 	$(SIDE_BY_SIDE) aside $(SLOW) || failed=1; \
-	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz || failed=1; \
+	$(SIDE_BY_SIDE) slow-crowd slow-image fuzz fuzz-pure || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
 
@@ -178,7 +203,8 @@ check-pythons:
 bench: $(VENV)/.ready go
 	$(PY) -m benchmarks $(BENCH)
 
-fuzz: $(VENV)/.ready
+fuzz-pure: export TOWER_NATIVE = 0
+fuzz fuzz-pure: $(VENV)/.ready
 	timeout --foreground --signal=ABRT --kill-after=30 $$(($(FUZZ) + 600)) \
 		$(PY) -X faulthandler -m tests.fuzz --seconds $(FUZZ) $(if $(SEED),--seed $(SEED))
 
@@ -202,3 +228,4 @@ relock: $(VENV)/.ready
 
 clean:
 	rm -rf .venv .venv-* build dist _trial_temp* *.egg-info .mypy_cache .ruff_cache .hypothesis
+	find . -name '*.so' -delete

@@ -29,7 +29,7 @@ class InstallTests(SynchronousTestCase):
 
     def do(self, *argv: str | Path, path: Path | None = None) -> str:
         """Run a command in the empty folder; it must succeed; return its output."""
-        environment = {"PATH": f"{path}:/usr/bin:/bin"} if path else {}
+        environment = {"TOWER_NATIVE": "", **({"PATH": f"{path}:/usr/bin:/bin"} if path else {})}
         done = run(
             [str(each) for each in argv], timeout=PIP_PATIENCE, environment=environment, folder=self.folder
         )
