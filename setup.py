@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import sys
 from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
@@ -53,7 +54,8 @@ if NATIVE:
         packages=packages,
         distclass=NativeDistribution,
         cmdclass={"build_ext": BuildNative},
-        setup_requires=pinned(),
+        # `make native` has them installed already, and these eggs would conflict with them.
+        setup_requires=[] if "--inplace" in sys.argv else pinned(),
     )
 else:
     setup(packages=packages)
