@@ -93,10 +93,10 @@ $(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py 
 
 # The library's name has the digest of the sources, so Tower knows whether it is up to date.
 native: $(VENV)/.ready
-	@$(PY) -c 'import setuptools' 2>/dev/null || $(PY) -m pip install -q setuptools==84.2.1
 	@TOWER_NATIVE=1 $(PY) -c 'import tower' 2>/dev/null || { \
 		echo "compiling the data path ..."; \
-		rm -f tower_*__mypyc.*.so; \
+		rm -f tower_*__mypyc.*.so && \
+		$(PY) -m pip install -q setuptools==84.2.1 && \
 		TOWER_NATIVE=1 $(PY) setup.py -q build_ext --inplace; }
 
 # Only if the machine has none; `make check` needs neither.
