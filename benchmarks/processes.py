@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from tower import native
+
 LOOPBACK = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,7 +84,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("TOWER_") and not name.lower().endswith("_proxy")
+        if (not name.startswith("TOWER_") or name == native.VARIABLE) and not name.lower().endswith("_proxy")
     }
     return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
 

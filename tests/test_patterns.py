@@ -27,7 +27,8 @@ from tower.http.field_lines import field_lines, field_pairs
 from tower.http.paths import has_dot_segment, leaves_prefix
 from tower.http.requests import BadHead, Fields, HeadReader
 from tower.http.responses import PLAIN, BadResponse, ResponseHead
-from tower.kube.head_policy import _LINE, _PLAIN_LINE, HeadPolicy, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import _LINE, _PLAIN_LINE, HeadPolicy
 from tower.web.gateway import http_channel
 from tower.websocket import frames, server_handshake
 

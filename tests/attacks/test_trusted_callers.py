@@ -18,7 +18,8 @@ from tower.clusters.object_meta import MEMBER_TOKENS
 from tower.errors import Forbidden
 from tower.http.requests import HeadReader
 from tower.kube.canonical_head import write_trusted_fields
-from tower.kube.head_policy import HeadPolicy, Refusal, Upstream, allow_member_tokens
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal, allow_member_tokens
 from tower.kube.system_identities import SystemIdentities
 
 DER = b"DER of the caller"

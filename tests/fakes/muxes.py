@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -20,26 +19,37 @@ from tower.net.budget import Budget
 KIND = b"stream@tower.kubesphere.io"
 
 
-class MemoryWire:
+class MemoryWire(Outlet):
     """Fakes the tunnel of a mux.
 
     :ivar sent: the messages sent and not taken yet.
-    :ivar room: how much may be sent until data has to wait, B.
+    :ivar delay: the round trip, s.
     :ivar wants_turn: whether `Mux.drained` must be called.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.congested = False
         self._buffer = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
         self.sent: deque[bytes] = deque()
-        self.room = 1 << 40
+        self._room = 1 << 40
         self.wants_turn = False
-        self.round_trip = 0.05
+        self.delay = 0.05
 
     @property
-    def congested(self) -> bool:
+    def round_trip(self) -> float:
         """See `tower.conch.tunnel.outlet.Outlet`."""
-        return self.room <= 0
+        return self.delay
+
+    @property
+    def room(self) -> int:
+        """The bytes that may be sent until data must wait."""
+        return self._room
+
+    @room.setter
+    def room(self, size: int) -> None:
+        self._room = size
+        self.congested = size <= 0
 
     def send(self, payload: bytes) -> None:
         """See `tower.conch.tunnel.outlet.Outlet`."""
@@ -85,7 +95,7 @@ class MuxEnd:
         self.incoming: list[Incoming] = []
         self.traffic = Traffic()
         accepts = self.incoming.append if accept else None
-        self.mux = Mux(cast(Outlet, self.wire), self.budget, self, accepts, limit, self.traffic)
+        self.mux = Mux(self.wire, self.budget, self, accepts, limit, self.traffic)
 
     def hear(self, message: bytes) -> None:
         """Handle a message of the peer, from a buffer that is overwritten afterwards."""

@@ -30,6 +30,11 @@ class FakePipe:
         self._end_waiting = False
 
     @property
+    def close_sent(self) -> bool:
+        """Whether nothing more is sent."""
+        return self.lost
+
+    @property
     def _takes(self) -> bool:
         return not (self.finished or self.closing or self.lost or self.broken)
 

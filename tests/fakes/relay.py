@@ -5,7 +5,8 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from tower.kube.head_policy import HeadPolicy, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import RequestRelay, Rewrite
 from tower.member.unfinished_heads import UnfinishedHeads
 from tower.net.pipes import Pipe

@@ -30,7 +30,7 @@ class FakeGateway:
     inflight: Any = None
 
 
-@define
+@define(eq=False)
 class FakePeer:
     """The client's end of a connection."""
 

@@ -76,7 +76,7 @@ class SocketReactor(Clock):
         """See IReactorFDSet."""
         return self.writers
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Call every descriptor and timer that is ready; return whether there was one."""
         readable, writable, _ = select.select(self.readers, self.writers, [], 0)
         for reader in readable:
@@ -94,7 +94,7 @@ class SocketReactor(Clock):
     def run(self, meanwhile: Callable[[], bool] = lambda: False, *, limit: int = 20_000) -> None:
         """Run until nothing is ready; *meanwhile* plays a peer and returns whether it did something."""
         for _ in range(limit):
-            busy = self.turn()
+            busy = self.run_once()
             if not (meanwhile() or busy):
                 return
         raise AssertionError(f"still busy after {limit} turns: {self.readers} {self.writers}")

@@ -20,7 +20,8 @@ from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.http.requests import BadHead, Fields, HeadReader, check_unfinished
 from tower.http.responses import PLAIN, BadResponse, ResponseHead, rewritten_location
 from tower.kube.canonical_head import plain_fields, write_fields
-from tower.kube.head_policy import HeadPolicy, Refusal, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal
 from tower.kube.system_identities import is_system
 
 LIMIT = 1 << 20

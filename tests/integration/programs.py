@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tower import native
+
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
@@ -71,7 +73,8 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("TOWER_") and name.lower() not in {"kubeconfig", "http_proxy", "https_proxy"}
+        if (not name.startswith("TOWER_") or name == native.VARIABLE)
+        and name.lower() not in {"kubeconfig", "http_proxy", "https_proxy"}
     }
     return {**kept, "PYTHONUNBUFFERED": "1", **(extra or {})}
 

@@ -13,7 +13,7 @@ from tests.fakes.apiservers import Member
 from tower.errors import Invalid, StreamRefused
 from tower.escaping import PEER_TEXT_LIMIT
 from tower.kube.client import PAGE_SIZE, APIClient, APIError
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"

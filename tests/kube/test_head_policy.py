@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
+from tower.kube.head_fields import Upstream
 from tower.kube.head_policy import (
     CHUNKED,
     KNOWN_FIELDS,
@@ -20,7 +21,6 @@ from tower.kube.head_policy import (
     HeadPolicy,
     Refusal,
     Rewritten,
-    Upstream,
 )
 from tower.kube.system_identities import SystemIdentities
 from tower.member.targets import TargetRefused, Targets

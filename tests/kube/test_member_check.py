@@ -16,7 +16,7 @@ from tests.fakes.apiservers import Member
 from tower.errors import ConfigurationError
 from tower.kube.client import APIClient
 from tower.kube.connection_settings import CredentialFacts, Lifetime
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.member_check import TIMEOUT, MemberChecker
 from tower.kube.member_cures import agent_texts, is_known, old_agent_texts, proxy_texts

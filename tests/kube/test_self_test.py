@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower import agent, proxy
 from tower.errors import ConfigurationError
 from tower.kube import head_policy
-from tower.kube.head_fields import CheckedFields
-from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten, Upstream
+from tower.kube.head_fields import CheckedFields, Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten
 from tower.kube.self_test import check_head_policy
 from tower.kube.system_identities import SystemIdentities
 

@@ -10,7 +10,7 @@ from tests.fakes.secret_servers import SecretServer
 from tests.fakes.ssh_pairs import AGENT_KEY as KEY
 from tower.conch.transport.keys import KeyPair
 from tower.kube.client import APIClient
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.member.key_secret import RETRY, KeySecret, KeySecretFailed
 from tower.member.object_name import ObjectName
 from tower.member.options import AGENT_KEY

@@ -17,7 +17,8 @@ from tests.fakes.streams import FakeIncoming, FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
-from tower.kube.head_policy import HeadPolicy, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy
 from tower.member.outgoing import DIAL_LIMIT, Outgoing
 from tower.member.policy.owner_gate import OwnerGate
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule

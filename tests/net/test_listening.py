@@ -312,7 +312,7 @@ class BalancedTests(PortTestCase):
     def turn(self) -> None:
         """Deliver the sent bytes."""
         for _ in range(3):  # the header, what is behind it, and nothing
-            self.reactor.turn()
+            self.reactor.run_once()
 
     def test_address(self) -> None:
         """A connection has the address in the header, and receives the bytes after it."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import socket
-import weakref
 from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.living import living
 from tests.fakes.muxes import MuxPair
 from tests.fakes.pipes import FakePipe
 from tests.fakes.receivers import Recorder
@@ -109,7 +109,7 @@ class LenderTests(SynchronousTestCase):
         """Send *data* from outside; return whether the splice wants the next piece put into a packet."""
         self.outside.sendall(data)
         self.reactor.run(self._carry)
-        return hasattr(self.connection.receiver, "buffer")
+        return getattr(self.connection.receiver, "buffer", None) is not None
 
     def _carry(self) -> bool:
         wires = self.mux.near.wire, self.mux.far.wire
@@ -134,9 +134,9 @@ class LenderTests(SynchronousTestCase):
         for piece in (b"small", bytes(1 << 15)):
             self.setUp()
             self.pass_on(piece)
-            splices = [weakref.ref(each.receiver) for each in (self.connection, self.channel)]
+            before = living(Splice)
             self.connection.abort()
-            self.assertEqual([splice() for splice in splices], [None, None])
+            self.assertEqual(living(Splice), before - 2)
 
     def test_lost_under_it(self) -> None:
         """A sink that goes while a large piece is sent takes the source along; nothing is leased from it."""
@@ -145,7 +145,8 @@ class LenderTests(SynchronousTestCase):
         splice = source.receiver
         source.deliver(bytes(1 << 15))
         self.assertTrue(source.aborted)
-        self.assertFalse(hasattr(splice, "buffer"))
+        assert isinstance(splice, Splice)
+        self.assertIsNone(splice.buffer)
 
 
 class Line:

@@ -15,7 +15,7 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.sockets import client_context, server_context
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError, StreamRefused, TunnelLost
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.session import TLSEnded, TLSSession
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health

@@ -73,7 +73,7 @@ class PollerTests(SynchronousTestCase):
     def turn(self) -> bool:
         """Let the reactor make one turn, long after the one before."""
         self.reactor.advance(1)
-        return self.reactor.turn()
+        return self.reactor.run_once()
 
     def test_interface(self) -> None:
         """A poller offers what a reactor offers to descriptors."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import ssl
-import weakref
 from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import CancelledError
 
+from tests.fakes.living import living
 from tests.fakes.receivers import Recorder
 from tests.fakes.sockets import HOST, client_context
 from tests.fakes.tls_pipes import VERSIONS, Ends, Server
+from tower.conch.connection.channel import Channel
 from tower.errors import TunnelLost
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.net.tls.resumption import LOOKS, Resumption
 from tower.tunnels.apiserver_gate import APIServerGate
 from tower.tunnels.tls_handshake import HANDSHAKE_TIMEOUT, TLSHandshake
@@ -238,6 +239,7 @@ class HandshakeTests(Ends):
         gc.disable()
         self.addCleanup(gc.enable)
         for end in (too_late, cancelled, done):
+            before = living(Channel)
             near, far = self.channels()
             handshake = TLSHandshake(near, client_context(), HOST, self.clock)
             server = Server(far, VERSIONS[1])
@@ -245,6 +247,5 @@ class HandshakeTests(Ends):
             handshake.secured.addCallbacks(lambda pipe: pipe.abort(), lambda _: None)
             end(handshake)
             self.muxes.pump()
-            channel = weakref.ref(near)
             del near, far, server, handshake
-            self.assertIsNone(channel(), end)
+            self.assertEqual(living(Channel), before, end)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import random
-import weakref
 from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.living import living
 from tests.fakes.pipes import FakePipe
 from tests.fakes.receivers import Recorder
 from tests.fakes.sockets import HOST, client_context
 from tests.fakes.tls_pipes import VERSIONS, Ends, Server
+from tower.conch.connection.channel import Channel
 from tower.net.tls.connection import TLSFailed
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import UNSAID, TLSSession
@@ -386,13 +387,13 @@ class EndTests(Ends):
         gc.disable()
         self.addCleanup(gc.enable)
         for end in (aborted, done, cut):
+            before = living(Channel)
             pipe, server = self.secured(recorder := Recorder())
             end(pipe, server)
             self.muxes.pump()
             self.assertEqual(recorder.log[-1], "closed")
-            channel = weakref.ref(pipe._pipe)
             del pipe, server
-            self.assertIsNone(channel(), end)
+            self.assertEqual(living(Channel), before, end)
 
     def test_late_receiver(self) -> None:
         """A receiver set after the pipe closed is notified when it resumes."""

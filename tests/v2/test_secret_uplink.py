@@ -16,7 +16,7 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ClusterUnreachable
 from tower.kube.client import APIClient
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.member.key_secret import KeySecret, KeySecretFailed
 from tower.member.object_name import ObjectName
 from tower.member.options import AGENT_KEY

@@ -7,42 +7,47 @@ an integer: its length in bytes, or `CHUNKED`, or `UNTIL_CLOSE`.
 from __future__ import annotations
 
 import re
+from typing import ClassVar, Final
 
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
 
 #: The body comes in chunks.
-CHUNKED = -1
+CHUNKED: Final = -1
 
 #: The body ends with the connection (responses only).
-UNTIL_CLOSE = -2
+UNTIL_CLOSE: Final = -2
 
 #: Longest chunk-size line with its extensions, B.
-CHUNK_LINE_LIMIT = 1024
+CHUNK_LINE_LIMIT: Final = 1024
 
 #: Longest trailer section, B.
-TRAILER_LIMIT = 16 * 1024
+TRAILER_LIMIT: Final = 16 * 1024
 
 # Blanks before the line's end are common; before an extension, Go and others reject them.
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*|;[\t -~\x80-\xff]*)\r\n")
-_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t -~\x80-\xff]*\r\n")
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*|;[\t -~\x80-\xff]*)\r\n")
+_TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t -~\x80-\xff]*\r\n")
 
 # Fields that frame, route or identify have no meaning after a body, except for servers that merge trailers.
-_FORBIDDEN_TRAILER = re.compile(
+_FORBIDDEN_TRAILER: Final = re.compile(
     rb"(?i:content-length|transfer-encoding|host|connection|upgrade|te|trailer|authorization"
     rb"|impersonate[-_].*|x[-_]remote[-_].*)"
 )
 
 # States: the expected line.
-_SIZE, _END_OF_DATA, _TRAILERS, _OVER = "size", "end of data", "trailers", "over"
+_SIZE: Final = "size"
+_END_OF_DATA: Final = "end of data"
+_TRAILERS: Final = "trailers"
+_OVER: Final = "over"
 
-_CR, _LF = b"\r\n"
+_CR: Final = 0x0D
+_LF: Final = 0x0A
 
 
 class BadBody(PeerError):
     """The chunked framing is malformed: the start of the next message is unknown."""
 
-    code = 400
+    code: ClassVar[int] = 400
 
 
 class ChunkedBody:

@@ -10,6 +10,7 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from tower.errors import PeerError
 from tower.http.bodies import CHUNKED
@@ -18,24 +19,26 @@ from tower.http.identity_fields import STANDARD, IdentityFields
 from tower.http.paths import has_dot_segment
 
 #: Longest head of a request or a response, B.
-HEAD_LIMIT = 64 * 1024
+HEAD_LIMIT: Final = 64 * 1024
 
 #: Begins the WebSocket subprotocol that carries a bearer token (Kubernetes 1.7 and later).
-BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
+BEARER_PROTOCOL: Final = b"base64url.bearer.authorization.k8s.io."
 
-_REQUEST_LINE = re.compile(rb"(?!CONNECT )([A-Z]{1,24}) (/[!\"$-~]*) HTTP/1\.([01])\r\n")
+_REQUEST_LINE: Final = re.compile(rb"(?!CONNECT )([A-Z]{1,24}) (/[!\"$-~]*) HTTP/1\.([01])\r\n")
 # kubectl's subprotocol SPDY/3.1+portforward.k8s.io has a slash, which a token must not have; gorilla accepts
 # it.
-_LISTED = TOKEN + b"/"
-_HOST = re.compile(rb"(?:[0-9A-Za-z._~%-]+|\[[0-9A-Fa-f:.%a-z]+\])(?::[0-9]{0,5})?")
-_DIGITS = re.compile(rb"[0-9]{1,18}")
-_PROTOCOL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
+_LISTED: Final = TOKEN + b"/"
+_HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~%-]+|\[[0-9A-Fa-f:.%a-z]+\])(?::[0-9]{0,5})?")
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_PROTOCOL: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 
 # `bytes` are searched for an integer a good deal faster than for one byte.
-_PERCENT, _BACKSLASH, _SEMICOLON = b"%\\;"
+_PERCENT: Final = 0x25
+_BACKSLASH: Final = 0x5C
+_SEMICOLON: Final = 0x3B
 
 # Fields that a head may have only once.
-_SINGLE = frozenset(
+_SINGLE: Final = frozenset(
     (
         b"host",
         b"content-length",
@@ -48,7 +51,7 @@ _SINGLE = frozenset(
 )
 
 # Hop-by-hop (RFC 9110 section 7.6.1), or written by Tower itself for the next hop.
-_HOP_BY_HOP = (
+_HOP_BY_HOP: Final = (
     *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te", b"upgrade"),
     *(b"host", b"content-length", b"transfer-encoding", b"authorization", b"sec-websocket-protocol"),
     *(b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"),
@@ -56,13 +59,13 @@ _HOP_BY_HOP = (
 )
 
 # Hop-by-hop fields that always belong to one connection.
-_OWN = frozenset(_HOP_BY_HOP[:6]) | {b"content-length", b"transfer-encoding"}
+_OWN: Final = frozenset(_HOP_BY_HOP[:6]) | {b"content-length", b"transfer-encoding"}
 
 # Fields that are not just passed on.
-_SPECIAL = _SINGLE.union(_HOP_BY_HOP)
+_SPECIAL: Final = _SINGLE.union(_HOP_BY_HOP)
 
 # Fields that Connection must not name: dropping them would change the meaning of the request, or its target.
-_END_TO_END = re.compile(
+_END_TO_END: Final = re.compile(
     rb"host|content-.*|transfer-encoding|authorization|cookie|expect|sec-websocket-.*|"
     rb"impersonate[-_].*|x[-_]remote[-_].*"
 )

@@ -7,6 +7,7 @@ unambiguous: a response with two framings, or an unknown one, is rejected.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from tower.errors import PeerError
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE
@@ -14,13 +15,13 @@ from tower.http.field_lines import field_lines, field_pairs
 from tower.http.paths import has_dot_segment
 from tower.http.requests import HEAD_LIMIT
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_VALUE = rb"[\t -~\x80-\xff]*"
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_VALUE: Final = rb"[\t -~\x80-\xff]*"
 
 # The first letters of the few special fields are excluded; only fields with one of these letters are
 # compared.  ``Connection: keep-alive`` holds for our connection too.  Each line has one match only, or a
 # failure at the end would backtrack through all of them.
-_PLAIN_FIELDS = (
+_PLAIN_FIELDS: Final = (
     rb"(?:[!#$%&'*+\-.^_`|~0-9ABD-JM-OQRSV-Zabd-jm-oqrsv-z]" + _TOKEN + rb"*:" + _VALUE + rb"\r\n"
     rb"|(?!(?i:content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|location):)"
     rb"[CKLPTUcklptu]" + _TOKEN + rb"*:" + _VALUE + rb"\r\n"
@@ -29,7 +30,7 @@ _PLAIN_FIELDS = (
 
 #: A final response whose head is forwarded unchanged on a persistent connection; not 204, which must have no
 #: framing field (RFC 9110 section 8.6).  Groups: status, Content-Length.
-PLAIN = re.compile(
+PLAIN: Final = re.compile(
     rb"HTTP/1\.1 (?!204)([2-5][0-9]{2})(?: " + _VALUE + rb")?\r\n"
     + _PLAIN_FIELDS
     + rb"(?:[Cc]ontent-[Ll]ength: ([0-9]{1,18})|[Tt]ransfer-[Ee]ncoding: chunked)\r\n"
@@ -37,10 +38,10 @@ PLAIN = re.compile(
     + rb"\r\n"
 )  # fmt: skip
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: (" + _VALUE + rb"))?\r\n")
-_DIGITS = re.compile(rb"[0-9]{1,18}")
-_SCHEME = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*:")
-_HOP_BY_HOP = frozenset(
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: (" + _VALUE + rb"))?\r\n")
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.\-]*:")
+_HOP_BY_HOP: Final = frozenset(
     (
         b"connection",
         b"keep-alive",
@@ -51,7 +52,7 @@ _HOP_BY_HOP = frozenset(
         b"transfer-encoding",
     )
 )
-_NEVER_DROPPED = frozenset(
+_NEVER_DROPPED: Final = frozenset(
     (b"close", b"keep-alive", b"upgrade", b"content-type", b"content-encoding", b"location")
 )
 

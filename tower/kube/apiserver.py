@@ -17,7 +17,7 @@ from attrs import field, frozen
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.net.addresses import parse_address
 from tower.net.tls.client_certificate import load_pair

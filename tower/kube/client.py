@@ -24,7 +24,7 @@ from tower.escaping import reported
 from tower.http.client_bodies import NO_RESPONSE, cause_of, describe_failure, read_body
 from tower.http.pipe_agent import PipeAgent
 from tower.kube.canonical_head import identity_lines
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.net.pipes import Pipe
 
 #: Timeout of one request, with its answer, s.

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
+from attrs import evolve, field, frozen
+
 from tower.errors import PeerError
 from tower.http.field_lines import field_lines, field_pairs
 from tower.http.requests import BEARER_PROTOCOL
@@ -57,6 +59,26 @@ _TWO_USERS = "the request impersonates more than one user (Impersonate-User)"
 
 #: Longest part of a name in an error, characters.
 _SHOWN = 100
+
+
+@frozen
+class Upstream:
+    """The values of an API server for heads.
+
+    :ivar prefix: of all paths, without a trailing slash; usually empty.
+    :ivar host_line: the `Host` field, with its line end.
+    :ivar credential_line: the `Authorization` field, with its line end; empty with a client certificate.
+    :ivar has_certificate: connections have a client certificate, which takes precedence over any token.
+    """
+
+    prefix: bytes
+    host_line: bytes
+    credential_line: bytes = field(repr=False)
+    has_certificate: bool = field(default=False, kw_only=True)
+
+    def without_credential(self) -> Upstream:
+        """Return the values for a server that is not verified."""
+        return evolve(self, credential_line=b"")
 
 
 class RefusedHead(PeerError):

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from attrs import evolve, field, frozen
+from mypy_extensions import mypyc_attr
 
 from tower.http.paths import has_dot_segment, leaves_prefix
-from tower.kube.head_fields import FORM, RefusedHead, check_fields
+from tower.kube.head_fields import FORM, RefusedHead, Upstream, check_fields
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 
 #: `Rewritten.length` of a chunked body.
@@ -79,33 +79,13 @@ class Rewritten(NamedTuple):
         return f"Rewritten(length={self.length}, upgrade={self.upgrade})"
 
 
-@frozen
-class Refusal:
+class Refusal(NamedTuple):
     """Why a request is rejected; the agent answers 403 with :ivar text: and closes the channel."""
 
     text: str
 
 
-@frozen
-class Upstream:
-    """The values of an API server for heads.
-
-    :ivar prefix: of all paths, without a trailing slash; usually empty.
-    :ivar host_line: the `Host` field, with its line end.
-    :ivar credential_line: the `Authorization` field, with its line end; empty with a client certificate.
-    :ivar has_certificate: connections have a client certificate, which takes precedence over any token.
-    """
-
-    prefix: bytes
-    host_line: bytes
-    credential_line: bytes = field(repr=False)
-    has_certificate: bool = field(default=False, kw_only=True)
-
-    def without_credential(self) -> Upstream:
-        """Return the values for a server that is not verified."""
-        return evolve(self, credential_line=b"")
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HeadPolicy:
     """Checks the heads of requests for the API server and completes them.
 

@@ -10,7 +10,8 @@ import platform
 from collections.abc import Callable
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import HeadPolicy, Refusal, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal
 
 _PLAIN = Upstream(b"", b"Host: api\r\n", b"Authorization: Bearer x\r\n")
 _PREFIXED = Upstream(b"/k8s/c-1", b"Host: api\r\n", b"Authorization: Bearer x\r\n")

@@ -151,8 +151,8 @@ class RequestRelay:
         except _RefusedRequest as e:
             self._refuse(passed, e)
             return
-        except BadBody as e:
-            self._refuse(passed, _RefusedRequest(str(e)))
+        except BadBody as broken:
+            self._refuse(passed, _RefusedRequest(str(broken)))
             return
         if passed:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))

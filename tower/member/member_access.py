@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.kube.apiserver import APIServer
 from tower.kube.client import APIClient
 from tower.kube.connection_settings import CredentialFacts
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.member_check import CHECK_LIMIT, TIMEOUT, MemberChecker
 from tower.kube.member_cures import MemberTexts
 from tower.net.connecting import connect

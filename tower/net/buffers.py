@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 #: Size of a receive buffer: two of the longest packets, B.
-BUFFER_SIZE = 576 * 1024
+BUFFER_SIZE: Final = 576 * 1024
 
 #: Free buffers that are kept.
-_SPARE_BUFFERS = 4
+_SPARE_BUFFERS: Final = 4
 
 
 class BufferPool:
@@ -26,7 +28,7 @@ class BufferPool:
 
 
 #: The process's pool.
-POOL = BufferPool()
+POOL: Final = BufferPool()
 
 
 class Batch:

@@ -17,12 +17,12 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Final
 
-from attrs import define, field
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IDelayedCall, IReadWriteDescriptor
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tower.errors import PeerError
 from tower.net.addresses import address_from, tcp_address
@@ -33,24 +33,22 @@ from tower.net.send_queue import SendQueue
 from tower.reactor.interfaces import ISocketReactor
 
 #: Bytes per receive call.
-READ_SIZE = 256 * 1024
+READ_SIZE: Final = 256 * 1024
 
 #: How long a closed connection waits for a peer that reads nothing of the queue, and a broken connection for
 #: the peer's last bytes, s.
-STALLED = 30.0
+STALLED: Final = 30.0
 
 #: Receive buffer of the process; see the module's docstring.
-PLAIN = memoryview(bytearray(READ_SIZE))
+PLAIN: Final = memoryview(bytearray(READ_SIZE))
 
-WOULD_BLOCK = (BlockingIOError, InterruptedError)
+WOULD_BLOCK: Final = (BlockingIOError, InterruptedError)
 
 
 class ConnectionEnded(PeerError):
     """The connection was closed, by the peer or by us."""
 
 
-@implementer(IReadWriteDescriptor)
-@define(eq=False, repr=False)
 class Connection:
     """One end of a TCP connection; a `tower.net.pipes.Pipe`.  It starts paused.
 
@@ -60,33 +58,51 @@ class Connection:
     :ivar slot: its connection slot; released when the socket is closed or detached.
     """
 
-    _reactor: ISocketReactor
-    _socket: socket.socket = field(alias="sock")
-    _fd: int = field(init=False)
-    _receiver: Receiver = field(default=NO_RECEIVER, init=False)
-    _buffer: Callable[[], memoryview | None] | None = field(default=None, init=False)
-    _filled: Callable[[int], None] | None = field(default=None, init=False)
-    _ready: bool = field(default=True, init=False)  # False during a TLS handshake
-    _send_queue: SendQueue | None = field(default=None, init=False)
-    _unsent: memoryview | None = field(default=None, init=False)  # cipher text that the kernel refused
-    _reading: bool = field(default=False, init=False)
-    _writing: bool = field(default=False, init=False)
-    _paused: bool = field(default=True, init=False)
-    _congested: bool = field(default=False, init=False)
-    _peer_ended: bool = field(default=False, init=False)
-    _finishing: bool = field(default=False, init=False)
-    _closing: bool = field(default=False, init=False)
-    _closed: bool = field(default=False, init=False)
-    _end_sent: bool = field(default=False, init=False)
-    _timer: IDelayedCall | None = field(default=None, init=False)
-    _broken: OSError | None = field(default=None, init=False)
-    _peer: IPv4Address | IPv6Address | None = field(default=None, init=False)
-    slot: Slot | None = field(default=None, init=False)
-    bytes_in: int = field(default=0, init=False)
-    bytes_out: int = field(default=0, init=False)
+    __slots__ = (
+        "_broken",
+        "_buffer",
+        "_closed",
+        "_closing",
+        "_congested",
+        "_end_sent",
+        "_fd",
+        "_filled",
+        "_finishing",
+        "_paused",
+        "_peer",
+        "_peer_ended",
+        "_reactor",
+        "_reading",
+        "_ready",
+        "_receiver",
+        "_send_queue",
+        "_socket",
+        "_timer",
+        "_unsent",
+        "_writing",
+        "bytes_in",
+        "bytes_out",
+        "slot",
+    )
 
-    def __attrs_post_init__(self) -> None:
-        sock = self._socket
+    def __init__(self, reactor: ISocketReactor, sock: socket.socket) -> None:
+        self._reactor = reactor
+        self._socket = sock
+        self._receiver: Receiver = NO_RECEIVER
+        self._buffer: Callable[[], memoryview | None] | None = None
+        self._filled: Callable[[int], None] | None = None
+        self._ready = True  # False during a TLS handshake
+        self._send_queue: SendQueue | None = None
+        self._unsent: memoryview | None = None  # cipher text that the kernel refused
+        self._reading = self._writing = False
+        self._paused = True
+        self._congested = self._peer_ended = False
+        self._finishing = self._closing = self._closed = self._end_sent = False
+        self._timer: IDelayedCall | None = None
+        self._broken: OSError | None = None
+        self._peer: IPv4Address | IPv6Address | None = None
+        self.slot: Slot | None = None
+        self.bytes_in = self.bytes_out = 0
         sock.settimeout(0)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -413,3 +429,6 @@ class Connection:
     def _notify(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, NO_RECEIVER
         receiver.closed(reason)
+
+
+classImplements(Connection, IReadWriteDescriptor)

@@ -11,12 +11,17 @@ False and never calls `Receiver.drained`: `Receiver.closed` is its last event.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, cast
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias, cast
+
+from mypy_extensions import mypyc_attr
+from twisted.internet.address import IPv4Address, IPv6Address
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 #: Size from which pieces are received directly into the send buffer, B.
-_LARGE = 16 * 1024
+_LARGE: Final = 16 * 1024
 
 
 class Receiver(Protocol):
@@ -35,6 +40,7 @@ class Receiver(Protocol):
         """Handle the end of the pipe in both directions; called exactly once, and last."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NoReceiver:
     """Receiver of a pipe without another."""
 
@@ -53,7 +59,7 @@ class NoReceiver:
 
 
 #: The instance for all pipes.
-NO_RECEIVER = NoReceiver()
+NO_RECEIVER: Final = NoReceiver()
 
 
 class Pipe(Protocol):
@@ -92,6 +98,27 @@ class Pipe(Protocol):
         """
 
 
+class AcceptedPipe(Pipe, Protocol):
+    """A connection that a port accepted, as `tower.net.connection.Connection`.
+
+    :ivar bytes_in: received so far, B.
+    :ivar bytes_out: sent so far, B.
+    """
+
+    bytes_in: int
+    bytes_out: int
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """The TLS session, if any."""
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the peer's verified certificate, DER, or None."""
+
+    def getPeer(self) -> IPv4Address | IPv6Address:
+        """Return the peer's address; behind a load balancer, the client's."""
+
+
 class Lender(Pipe, Protocol):
     """A pipe with a send buffer for its caller; a channel of a tunnel is one."""
 
@@ -110,6 +137,7 @@ def as_lender(pipe: Pipe) -> Lender | None:
     return cast(Lender, pipe) if hasattr(pipe, "lease") else None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Splice:
     """Forwards one direction between two pipes; a full sink pauses the source.
 
@@ -127,6 +155,8 @@ class Splice:
         self._ended = False
         self.other: Splice | None = None
         self.forwarded = 0
+        self.buffer: Callable[[], memoryview | None] | None = None
+        self.filled: Callable[[int], None] | None = None
 
     def received(self, data: memoryview) -> None:
         """Forward bytes; pause the source if the sink is full."""
@@ -144,7 +174,7 @@ class Splice:
         assert self._lender is not None
         self._lender.commit(count)
         if 0 < count < _LARGE and self.other is not None:
-            del self.buffer, self.filled
+            self.buffer = self.filled = None
             self._source.receiver = self
 
     def ended(self) -> None:
@@ -159,7 +189,7 @@ class Splice:
     def closed(self, reason: Exception) -> None:
         """Close the other pipe; after a clean end, once its queue is sent."""
         other, self.other = self.other, None
-        self.__dict__.pop("filled", None)  # a reference cycle
+        self.buffer = self.filled = None  # a reference cycle
         if other is None:
             return
         other.other = None

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.apiserver import APIServer, Material
 from tower.kube.connection_settings import CredentialFacts
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.system_identities import SystemIdentities
 from tower.net.connecting import connect

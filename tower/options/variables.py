@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from tower.native import VARIABLE
 from tower.options.nearest import nearest_name
 
 _PREFIX = "TOWER_"
@@ -77,7 +78,7 @@ def unknown_variables(environ: Mapping[str, str], options: Collection[str]) -> I
         if (
             not name.startswith(_PREFIX)
             or not value
-            or name in known | ignored
+            or name in known | ignored | {VARIABLE}
             or is_service_link(name, value)
         ):
             continue

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tower.reactor.interfaces import IEmbeddingReader, ISocketReactor
 from tower.reactor.turn import Turn
@@ -31,27 +31,28 @@ from tower.reactor.turn import Turn
 #: How long the reactor waits while bytes keep coming, and how soon the next must come, s.  For a wait shorter
 #: than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a virtual machine is
 #: a third of its work for a packet.
-LINGER = 0.004
-SOON = 0.001
+LINGER: Final = 0.004
+SOON: Final = 0.001
 
 #: Calls of sockets after which an iteration ends even if more are ready.
-GATHERED = 32
+GATHERED: Final = 32
 
 #: Turns after which `Poller.iterate` returns to the reactor, which then also removes cancelled timers.
-TURNS = 32
+TURNS: Final = 32
 
 #: Longest iteration of a reactor without timers, s.
-_FOREVER = 3600.0
+_FOREVER: Final = 3600.0
 
 #: Events per epoll call.
-_EVENTS = 256
+_EVENTS: Final = 256
 
-_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
-_BROKEN = select.EPOLLERR | select.EPOLLHUP
-_READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
+_IN: Final = select.EPOLLIN
+_OUT: Final = select.EPOLLOUT
+_BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
+_READABLE: Final = _IN | _BROKEN
+_WRITABLE: Final = _OUT | _BROKEN
 
 
-@implementer(IEmbeddingReader, ISocketReactor)
 class Poller:
     """Reactor of connections and tunnels.
 
@@ -62,7 +63,7 @@ class Poller:
     :ivar turn: the present turn.
     """
 
-    _log = Logger()
+    _log: ClassVar[Logger] = Logger()
 
     def __init__(self, reactor: ISocketReactor) -> None:
         self._reactor = reactor
@@ -303,3 +304,6 @@ class Poller:
         for descriptor in self.removeAll():
             descriptor.connectionLost(reason)
         self._epoll.close()
+
+
+classImplements(Poller, IEmbeddingReader, ISocketReactor)

@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
-from tower.kube.head_policy import HeadPolicy, Refusal, Upstream
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal
 from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed

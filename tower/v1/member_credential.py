@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 
 from tower.errors import ConfigurationError
 from tower.kube.connection_settings import CredentialFacts
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.net.tls.client_certificate import load_pair
 from tower.net.tls.published_authorities import refuse_published, trust_system
 from tower.net.tls.resumption import Resumption

@@ -19,7 +19,7 @@ from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.kube.client import APIError
 from tower.kube.connection_settings import CredentialFacts, claims_of_token
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.member.member_access import create_client
 from tower.member.reconnecting import RENEWAL, Reconnecting
 from tower.reactor.coroutines import deferred

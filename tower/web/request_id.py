@@ -21,6 +21,11 @@ def id_line() -> bytes:
     return _LINE % next(_numbers)
 
 
+def id_in(line: bytes) -> str:
+    """Return the ID in an `id_line`."""
+    return line[ID].decode("ascii")
+
+
 def new_request_id() -> str:
     """Return a unique ID in the form of a UUID."""
-    return id_line()[ID].decode("ascii")
+    return id_in(id_line())

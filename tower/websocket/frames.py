@@ -18,41 +18,45 @@ import random
 import re
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tower.errors import PeerError
 from tower.websocket.masks import Maskers, mask, masked, rotated
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+CONTINUATION: Final = 0
+TEXT: Final = 1
+BINARY: Final = 2
+CLOSE: Final = 8
+PING: Final = 9
+PONG: Final = 10
 
 #: Longest header of a `FrameWriter`, and room to leave before the payload, B.
-LONGEST_HEADER = 14
+LONGEST_HEADER: Final = 14
 
-_KEY = Struct("4s")
-_SHORT = Struct(">BBH")
+_KEY: Final = Struct("4s")
+_SHORT: Final = Struct(">BBH")
 
 #: Payload up to this size is moved to the end of the previous piece, B.
-_LITTLE = 2048
+_LITTLE: Final = 2048
 
 #: Payload of gorilla/websocket's frames in deployed agents: the size of its write buffer, B.
-_CUT = 1024
-_STRIDE = 8 + _CUT
+_CUT: Final = 1024
+_STRIDE: Final = 8 + _CUT
 
 #: Frames of a run: a packet of 32 KiB, the longest of deployed agents, has at most so many more.
-_LONGEST_RUN = 32
+_LONGEST_RUN: Final = 32
+
+_HEAD_OF_RUN: Final = rb"\xfe\x04\x00"
 
 #: The first four bytes of each frame of a run, in the allowed orders.
-_RUN_IN_MESSAGE, _RUN = (
-    re.compile(pattern.replace(b"~", rb"\xfe\x04\x00"))
-    for pattern in (
-        rb"(?:\x00~)*(?:\x80~(?:\x02~(?:\x00~)*\x80~|\x82~)*(?:\x02~(?:\x00~)*)?)?",
-        rb"(?:\x02~(?:\x00~)*\x80~|\x82~)*(?:\x02~(?:\x00~)*)?",
-    )
+_RUN_IN_MESSAGE: Final = re.compile(
+    rb"(?:\x00~)*(?:\x80~(?:\x02~(?:\x00~)*\x80~|\x82~)*(?:\x02~(?:\x00~)*)?)?".replace(b"~", _HEAD_OF_RUN)
 )
+_RUN: Final = re.compile(rb"(?:\x02~(?:\x00~)*\x80~|\x82~)*(?:\x02~(?:\x00~)*)?".replace(b"~", _HEAD_OF_RUN))
 
 #: Payloads of a run, by number of frames; the buffer in which they are joined and unmasked.
-_PAYLOADS = [Struct(f"8x{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
-_MASKERS = Maskers(_LONGEST_RUN, _CUT)
+_PAYLOADS: Final = [Struct(f"8x{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
+_MASKERS: Final = Maskers(_LONGEST_RUN, _CUT)
 
 
 class BadFrame(PeerError):
@@ -150,10 +154,11 @@ class FrameReader:
 
     def _take_control(self, data: memoryview, found: list[Piece]) -> None:
         """Add payload of a control frame, possibly incomplete."""
-        assert self._control is not None
+        opcode = self._control
+        assert opcode is not None
         self._control_payload += bytes(data)
         if not self._left:
-            found.append(Control(self._control, self._control_payload))
+            found.append(Control(opcode, self._control_payload))
             self._control, self._control_payload = None, b""
 
     def _take_run(self, data: memoryview, begin: int, found: list[Piece]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from tower.net.pipes import Buffer
 
@@ -18,9 +18,9 @@ except ImportError:
     ffi = lib = None
 
 #: Up to this size, big integers are faster than calls of C, B.
-_SMALL = 48
+_SMALL: Final = 48
 
-_BYTES = None if ffi is None else ffi.typeof("uint8_t[]")
+_BYTES: Final = None if ffi is None else ffi.typeof("uint8_t[]")
 
 
 def mask(data: memoryview, key: bytes) -> None:
@@ -69,7 +69,7 @@ class Maskers:
     """
 
     #: Autobahn's ``xor_masker_t``: mask, position, implementation.
-    _LAYOUT = Struct("@4sNi0N")
+    _LAYOUT: ClassVar[Struct] = Struct("@4sNi0N")
 
     def __init__(self, count: int, size: int) -> None:
         self.pieces = memoryview(bytearray(count * size))

@@ -31,7 +31,7 @@ from tower.conch.connection.messages import (
     OPEN,
     BadSequence,
 )
-from tower.conch.connection.window import ALONE, BASE, SHARED, WindowOverrun
+from tower.conch.connection.window import ALONE, BASE, SHARED, Window, WindowOverrun
 from tower.errors import PeerError, TunnelLost
 
 BULK = random.Random(4).randbytes(2 << 20)
@@ -52,7 +52,7 @@ def number(kind: int, channel: int, *more: int) -> bytes:
     return bytes((kind,)) + b"".join(each.to_bytes(4, "big") for each in (channel, *more))
 
 
-class Asked:
+class Asked(Window):
     """A fake window that records its limits.
 
     :ivar near: the limit of each call.
@@ -353,7 +353,7 @@ class ReceivingTests(ChannelTestCase):
 
     def test_window_shared(self) -> None:
         """Windows are for one that is not alone until a while and a round trip after another was active."""
-        self.pair.near.wire.round_trip = 1.0
+        self.pair.near.wire.delay = 1.0
         second, _ = self.pair.open(Recorder(), Recorder())
         asked = Asked()
         window: Any = asked

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, BusyChannels, Fairness
@@ -15,10 +13,16 @@ from tower.net.budget import Budget
 ROUND_TRIP = 0.1
 
 
-class Wire:
+class Wire(Outlet):
     """As much of a tunnel's as is needed."""
 
-    round_trip = ROUND_TRIP
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def round_trip(self) -> float:
+        """See `tower.conch.tunnel.outlet.Outlet`."""
+        return ROUND_TRIP
 
 
 class BusyChannelsTests(SynchronousTestCase):
@@ -68,7 +72,7 @@ class FairnessTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Start without active channels."""
-        self.fairness = Fairness(cast(Outlet, Wire()))
+        self.fairness = Fairness(Wire())
         self.window = Window(Budget(0))
         self.now = 1000.0
 

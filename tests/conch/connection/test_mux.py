@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.living import living
 from tests.fakes.muxes import KIND, MuxEnd, MuxPair
 from tests.fakes.receivers import Recorder
 from tower.conch.connection.channel import Channel
@@ -178,12 +178,12 @@ class OpeningTests(SynchronousTestCase):
         channel, _ = self.pair.open(Recorder(), Recorder())
         channel.send(b"the last_active there is")
         self.pair.pump()
-        held = weakref.ref(channel)
+        before = living(Channel)
         gc.disable()
         self.addCleanup(gc.enable)
         self.near.mux.lost(ConnectionError("cut"))
         del channel
-        self.assertIsNone(held())
+        self.assertEqual(living(Channel), before - 1)
 
     def test_answer_after_the_tunnel(self) -> None:
         """An answer after the tunnel was lost raises TunnelLost, or is ignored."""

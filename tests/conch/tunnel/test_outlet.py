@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.conch.transport.packets import ClearSealer
 from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.outlet import Outlet
 from tower.reactor.turn import Turn
@@ -20,21 +22,25 @@ class TurningClock(Clock):
         self.turn = Turn()
 
 
+def payloads(packets: bytes) -> Iterator[bytes]:
+    """Yield the payloads of packets that are not encrypted (RFC 4253 section 6)."""
+    while packets:
+        length, padding = int.from_bytes(packets[:4]), packets[4]
+        yield packets[5 : 4 + length - padding]
+        packets = packets[4 + length :]
+
+
 class Wire:
     """A pipe, and an SSH transport whose packets are not encrypted."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.checks = 0
-        self.sealer = self
-
-    def seal(self, payload: bytes) -> bytes:
-        """Return the packet."""
-        return payload
+        self.sealer = ClearSealer(0)
 
     def send(self, data: bytes) -> bool:
-        """Record what is sent."""
-        self.sent.append(bytes(data))
+        """Record the payloads that are sent together."""
+        self.sent.append(b"".join(payloads(bytes(data))))
         return True
 
     def rekey_if_due(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -21,10 +21,14 @@ from tower.web.access.authorization.impersonation import Impersonation
 from tower.web.access.authorization.mode_filter import ModeAuthorization
 from tower.web.access.authorization.own_rbac import OwnRbac
 from tower.web.outcome import Relay
+from tower.web.peer import Peer
 
 
 class LiveChannel:
     """A connection."""
+
+    def __init__(self) -> None:
+        self.peer = Peer(cast(Any, None), cast(Any, self))
 
     def abort(self, reason: str, code: int) -> None:
         """Do nothing."""

@@ -15,7 +15,7 @@ from tests.fakes.apiservers import Member
 from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.client import PAGE_SIZE, APIError
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.rest.heartbeat import PERIOD
 from tower.kube.rest.host_api import HostAPI, WatchEvent
 from tower.kube.rest.rest_client import LONGEST_DELAY, PARALLEL, PROBE_TIMEOUT, RETRIES, RestClient

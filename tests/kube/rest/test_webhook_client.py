@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.apiservers import Member
 from tower.errors import ConfigurationError
 from tower.kube.client import APIError
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.rest.webhook_client import ATTEMPTS, WebhookClient
 
 

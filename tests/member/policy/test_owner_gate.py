@@ -13,7 +13,8 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.relay import relayed
 from tower.clusters.policies.access_policy import Subject
 from tower.clusters.policies.time_window import TimeWindow
-from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten, Upstream, allow_member_tokens
+from tower.kube.head_fields import Upstream
+from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten, allow_member_tokens
 from tower.member.apiserver_relay import Rewrite
 from tower.member.policy.owner_gate import KINDS_LIMIT, OwnerGate
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule

@@ -603,7 +603,7 @@ class EndTests(SecuredEnds):
             else:
                 getattr(ends[who], what)()
             for _ in range(step % 3):
-                self.reactor.turn()
+                self.reactor.run_once()
         ends[0].resume()
         ends[1].resume()
         self.reactor.run()

@@ -13,6 +13,7 @@ from tests.fakes.gateway import FakeUser, Kit, get, ok
 from tower.web.gateway import proxy_client
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient
+from tower.web.gateway.relay import ProxyClientFactory
 from tower.web.gateway.request import Request
 
 
@@ -25,12 +26,42 @@ def broken(*_: object, **__: object) -> Any:
     raise BugError
 
 
+class FaultyClient(ProxyClient):
+    """A client whose methods tests replace; those of a compiled class cannot be replaced."""
+
+
+class FaultyFactory(ProxyClientFactory):
+    """Makes the clients."""
+
+    protocol = FaultyClient
+
+
+class FaultyRequest(Request):
+    """A request whose methods tests replace."""
+
+    proxyClientFactoryClass = FaultyFactory
+
+
+class FaultyChannel(HTTPChannel):
+    """A connection whose methods tests replace."""
+
+    requestFactory = FaultyRequest
+
+
+def faulty_kit() -> Kit:
+    """Return a kit with these classes, and no user."""
+    kit = Kit()
+    kit.gateway.protocol = FaultyChannel
+    kit.user = kit.connect()
+    return kit
+
+
 class ContainmentTests(SynchronousTestCase):
     """Errors end one request: none reaches the channel's caller, which is a tunnel with other users."""
 
     def setUp(self) -> None:
         """Connect two users, each with a request in progress."""
-        self.kit = Kit()
+        self.kit = faulty_kit()
         self.user, self.other = self.kit.user, self.kit.connect()
         self.user.deliver(get())
         self.other.deliver(get())
@@ -60,12 +91,12 @@ class ContainmentTests(SynchronousTestCase):
     def test_before_the_answer(self) -> None:
         """An error before the head was sent becomes a 502, and the user's connection goes on."""
         heads: tuple[tuple[Any, str, bytes], ...] = (
-            (ProxyClient, "_pass_plain", ok()),
-            (ProxyClient, "_read_heads", b"HTTP/1.1 2"),
-            (ProxyClient, "_answer", ok(b"{}", b"Location: /x")),
+            (FaultyClient, "_pass_plain", ok()),
+            (FaultyClient, "_read_heads", b"HTTP/1.1 2"),
+            (FaultyClient, "_answer", ok(b"{}", b"Location: /x")),
             (proxy_client, "location_for_user", ok(b"{}", b"Location: /x")),
             (proxy_client, "member_error", b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"),
-            (Request, "begun_by_member", ok()),
+            (FaultyRequest, "begun_by_member", ok()),
         )
         for owner, name, answer in heads:
             self.setUp()
@@ -81,15 +112,19 @@ class ContainmentTests(SynchronousTestCase):
         """An error after the head ends the user's connection, so that no part counts as whole."""
         self.pipe.deliver(ok(b"abcdef")[:-3])
         self.assertTrue(self.user.taken().endswith(b"abc"))
-        with patch.object(ProxyClient, "_deliver", broken), patch.object(Request, "aborted") as aborted:
+        aborted: list[str] = []
+        with (
+            patch.object(FaultyClient, "_deliver", broken),
+            patch.object(FaultyRequest, "aborted", lambda request, by: aborted.append(by)),
+        ):
             self.pipe.deliver(b"def")
-        self.assertEqual(aborted.call_args_list[0].args, ("tower",))
+        self.assertEqual(aborted[0], "tower")
         self.assertEqual((self.user.taken(), self.user.aborted), (b"", True))
         self.check_rest()
 
     def test_at_the_end(self) -> None:
         """An error after the whole answer ends the user's connection; the reused channel is not touched."""
-        with patch.object(HTTPChannel, "done", broken):
+        with patch.object(FaultyChannel, "done", broken):
             self.pipe.deliver(ok())
         self.assertEqual((self.user.taken(), self.user.aborted), (ok(), True))
         self.assertFalse(self.pipe.aborted)
@@ -104,9 +139,9 @@ class ContainmentTests(SynchronousTestCase):
     def test_other_events(self) -> None:
         """An error at the end of a channel, and while it drains, is contained as well."""
         events: tuple[tuple[Any, str, Callable[[Any], None]], ...] = (
-            (ProxyClient, "_lost", lambda pipe: pipe.end()),
-            (ProxyClient, "_lost", lambda pipe: pipe.lose()),
-            (HTTPChannel, "taker_drained", lambda pipe: pipe.receiver.drained()),
+            (FaultyClient, "_lost", lambda pipe: pipe.end()),
+            (FaultyClient, "_lost", lambda pipe: pipe.lose()),
+            (FaultyChannel, "taker_drained", lambda pipe: pipe.receiver.drained()),
         )
         for owner, name, event in events:
             self.setUp()
@@ -119,14 +154,14 @@ class ContainmentTests(SynchronousTestCase):
 
     def test_twice(self) -> None:
         """If even the 502 fails, the user's connection ends."""
-        with patch.object(ProxyClient, "_pass_plain", broken), patch.object(Request, "begun", broken):
+        with patch.object(FaultyClient, "_pass_plain", broken), patch.object(FaultyRequest, "begun", broken):
             self.pipe.deliver(ok())
         self.assertEqual((self.user.taken(), self.user.aborted), (b"", True))
         self.check_rest(errors=2)
 
     def test_invalid_answer(self) -> None:
         """An error while an invalid answer is reported is contained, too."""
-        with patch.object(Request, "begun", broken):
+        with patch.object(FaultyRequest, "begun", broken):
             self.pipe.deliver(b"no HTTP\r\n\r\n")
         self.assertEqual((self.user.taken(), self.user.aborted), (b"", True))
         self.check_rest()
@@ -134,10 +169,10 @@ class ContainmentTests(SynchronousTestCase):
     def test_opened(self) -> None:
         """An error when the channel has opened becomes a 502; the client does not wait."""
         for name in ("begin", "__init__"):
-            kit = Kit()
+            kit = faulty_kit()
             kit.tunnel.at_once = False
             kit.user.deliver(get())
-            with patch.object(ProxyClient, name, broken):
+            with patch.object(FaultyClient, name, broken):
                 kit.tunnel.confirm()
             self.kit = kit
             self.check_502(kit.user)

@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import FORWARDING, IDENTITY, FakeSessions, FakeUser, Jane, as_sessions, connection
 from tower.errors import Forbidden
 from tower.http.requests import Fields
-from tower.web.gateway.user_session import Peer, UserSession
+from tower.web.gateway.user_session import UserSession
+from tower.web.peer import Peer
 
 
 class UserSessionTests(SynchronousTestCase):

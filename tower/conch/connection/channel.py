@@ -7,7 +7,7 @@ returns False.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tower.conch.connection.messages import ALWAYS_FITS, LARGEST_WINDOW, BadSequence, data_head
 from tower.conch.connection.receive_queue import ReceiveQueue
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tower.conch.connection.mux import Mux
 
 #: Delivered data is credited from this size on; no window depends on less, B.
-_WORTH_CREDIT = 8 * 1024
+_WORTH_CREDIT: Final = 8 * 1024
 
 
 class ChannelEnded(TowerError):

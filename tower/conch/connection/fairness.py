@@ -7,7 +7,7 @@ in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 #: Data of a packet while small packets of other channels would wait behind it, B.  Like the longest packet it
 #: divides windows evenly: a remainder would need another small packet.
-SHARED_PACKET = 64 * 1024
+SHARED_PACKET: Final = 64 * 1024
 
 #: A tunnel counts as shared for this time and one round trip after a change of the active channel, s.
-SHARED_FOR = 0.25
+SHARED_FOR: Final = 0.25
 
 #: Limit of all windows of busy channels together while others send small packets, and the least for each, B;
 #: for a nearby peer.
-MIXED = 1024 * 1024
-LEAST = 16 * 1024
+MIXED: Final = 1024 * 1024
+LEAST: Final = 16 * 1024
 
 #: A channel that was granted credit in a period of this length is busy until the end of the next one, s.
-_COUNTED = 0.25
+_COUNTED: Final = 0.25
 
 
 class BusyChannels:

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from tower.errors import PeerError
 
-OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
+OPEN: Final = 90
+CONFIRM: Final = 91
+REFUSE: Final = 92
+ADJUST: Final = 93
+DATA: Final = 94
+EXTENDED: Final = 95
+END: Final = 96
+CLOSE: Final = 97
+REQUEST: Final = 98
+SUCCESS: Final = 99
+FAILURE: Final = 100
 
 #: Data of the longest packet, and of one that always fits, B.
-LONGEST_DATA = 256 * 1024
-ALWAYS_FITS = 4096
+LONGEST_DATA: Final = 256 * 1024
+ALWAYS_FITS: Final = 4096
 
 #: Peers that take only shorter packets are refused: they cost more work than they do, B.
-SHORTEST_PACKET = 1024
+SHORTEST_PACKET: Final = 1024
 
 #: Largest possible window, B.
-LARGEST_WINDOW = 2**32 - 1
+LARGEST_WINDOW: Final = 2**32 - 1
 
 #: Head of a packet with data (padding length, type, channel, size) and its length, B.
-DATA_HEAD = Struct(">BBII")
-DATA_OFFSET = 10
+DATA_HEAD: Final = Struct(">BBII")
+DATA_OFFSET: Final = 10
 
 #: A message about a channel, without and with a number.
-ABOUT = Struct(">BI")
-ABOUT_WITH = Struct(">BII")
+ABOUT: Final = Struct(">BI")
+ABOUT_WITH: Final = Struct(">BII")
 
 #: Numbers within a message.
-NUMBER, PAIR, THREE = Struct(">I"), Struct(">II"), Struct(">III")
+NUMBER: Final = Struct(">I")
+PAIR: Final = Struct(">II")
+THREE: Final = Struct(">III")
 
-_CONFIRMATION = Struct(">BIIII")
+_CONFIRMATION: Final = Struct(">BIIII")
 
 
 class BadSequence(PeerError):

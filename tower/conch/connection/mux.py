@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred, fail
 
 from tower.conch.connection.channel import Channel
@@ -35,7 +36,6 @@ from tower.conch.connection.messages import (
     REFUSE,
     REQUEST,
     SHORTEST_PACKET,
-    SUCCESS,
     THREE,
     confirmation,
     opening,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tower.conch.tunnel.outlet import Outlet
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Mux:
     """Multiplexer of one tunnel.
 
@@ -233,10 +234,24 @@ class Mux:
         elif kind in (CONFIRM, REFUSE):
             self._answered(kind, payload)
         else:
-            handler = self._handlers.get(kind)
-            if handler is None:
-                raise BadMessage(f"unknown message {kind}")
-            handler(self, self._channel(payload), payload)
+            self._message_of_channel(kind, payload)
+
+    def _message_of_channel(self, kind: int, payload: memoryview) -> None:
+        if not ADJUST <= kind <= FAILURE:
+            raise BadMessage(f"unknown message {kind}")
+        channel = self._channel(payload)
+        if kind == ADJUST:
+            self._adjusted(channel, payload)
+        elif kind == END:
+            channel.end_received()
+        elif kind == CLOSE:
+            channel.close_received()
+        elif kind == REQUEST:
+            self._requested(channel, payload)
+        elif kind == EXTENDED:
+            raise BadMessage("extended data, which no channel here has")
+        else:
+            raise BadMessage("a reply to a channel request, and none was sent")
 
     def _channel(self, payload: memoryview) -> Channel:
         (number,) = NUMBER.unpack_from(payload, 1)
@@ -311,34 +326,12 @@ class Mux:
         self.fairness.update(self.wire.seconds())
         channel.window_adjusted(NUMBER.unpack_from(payload, 5)[0])
 
-    def _extended(self, channel: Channel, payload: memoryview) -> None:
-        raise BadMessage("extended data, which no channel here has")
-
-    def _ended(self, channel: Channel, payload: memoryview) -> None:
-        channel.end_received()
-
-    def _closed(self, channel: Channel, payload: memoryview) -> None:
-        channel.close_received()
-
     def _requested(self, channel: Channel, payload: memoryview) -> None:
         _, offset = parse_string(payload, 5)
         if offset == len(payload):
             raise BadMessage("a channel request without the want-reply flag")
         if payload[offset] and not channel.close_sent:
             self.wire.send(ABOUT.pack(FAILURE, channel.remote))
-
-    def _replied(self, channel: Channel, payload: memoryview) -> None:
-        raise BadMessage("a reply to a channel request, and none was sent")
-
-    _handlers: ClassVar[dict[int, Callable[[Mux, Channel, memoryview], None]]] = {
-        ADJUST: _adjusted,
-        EXTENDED: _extended,
-        END: _ended,
-        CLOSE: _closed,
-        REQUEST: _requested,
-        SUCCESS: _replied,
-        FAILURE: _replied,
-    }
 
     def lost(self, reason: Exception) -> None:
         """Close every channel: the tunnel is lost."""

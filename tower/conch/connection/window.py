@@ -10,39 +10,44 @@ in.
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
 from tower.errors import PeerError
 from tower.net.budget import Budget
 
 #: Initial window of every channel, B.
-BASE = 64 * 1024
+BASE: Final = 64 * 1024
 
 #: Limits for nearby peers: with other active channels, and alone, B.
-SHARED = 384 * 1024
-ALONE = 4 * 1024 * 1024
+SHARED: Final = 384 * 1024
+ALONE: Final = 4 * 1024 * 1024
 
 #: A window is quiet after this time, and two round trips, without a grant, s.
-QUIET = 1.0
+QUIET: Final = 1.0
 
 #: A window doubles if it would be used up within this time and `_TRIPS` round trips, s.
-_SLACK = 0.03
-_TRIPS = 2
+_SLACK: Final = 0.03
+_TRIPS: Final = 2
 
 #: Multiples of the data delivered in a round trip: while that grows by `_MORE`, and after that.
-_GROWING = 3.0
-_FULL = 1.5
-_MORE = 1.1
+_GROWING: Final = 3.0
+_FULL: Final = 1.5
+_MORE: Final = 1.1
 
 #: Least time over which the delivered data is measured, s.
-_PERIOD = 0.01
+_PERIOD: Final = 0.01
 
 #: A grant is due when half of a window up to `BASE`, or this part of a larger one, is consumed.
-_PART = 8
+_PART: Final = 8
 
 
 class WindowOverrun(PeerError):
     """The peer sent more than was granted."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Window:
     """Granted and received bytes of one channel.
 

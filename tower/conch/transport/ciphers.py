@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hmac import compare_digest
 from struct import Struct
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -31,19 +31,19 @@ from tower.conch.transport.packets import (
 from tower.net.pipes import Buffer
 
 #: The ciphers that we offer, the preferred one first.
-CIPHERS = (b"aes128-gcm@openssh.com", b"aes256-gcm@openssh.com", b"chacha20-poly1305@openssh.com")
+CIPHERS: Final = (b"aes128-gcm@openssh.com", b"aes256-gcm@openssh.com", b"chacha20-poly1305@openssh.com")
 
 #: Bytes of key and of IV that the key exchange must derive for each cipher.
-KEY_SIZES = {CIPHERS[0]: (16, 12), CIPHERS[1]: (32, 12), CIPHERS[2]: (64, 0)}
+KEY_SIZES: Final = {CIPHERS[0]: (16, 12), CIPHERS[1]: (32, 12), CIPHERS[2]: (64, 0)}
 
-TAG = 16
-_ZEROS = bytes(32)
-_LENGTH = Struct(">I")
-_NONCE = Struct(">4sQ")
-_WRAP = 2**64 - 1
+TAG: Final = 16
+_ZEROS: Final = bytes(32)
+_LENGTH: Final = Struct(">I")
+_NONCE: Final = Struct(">4sQ")
+_WRAP: Final = 2**64 - 1
 
 # Padding length field and padding of a payload, by the size of both modulo 16.
-_PADDING = [(bytes((pad,)), bytes(pad)) for pad in (padding_for(size, 16) for size in range(16))]
+_PADDING: Final = [(bytes((pad,)), bytes(pad)) for pad in (padding_for(size, 16) for size in range(16))]
 
 
 def make_sealer(cipher: bytes, key: bytes, iv: bytes, sequence: int = 0) -> Sealer:

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import secrets
 from struct import Struct
+from typing import Final
 
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
 
 #: Longest packet accepted, without its length field and tag, B; ours stay below 256 KiB.
-LONGEST_PACKET = 256 * 1024 + 1024
+LONGEST_PACKET: Final = 256 * 1024 + 1024
 
 #: Most bytes that a sealed packet adds to its payload: length 4, padding length 1, padding 19, tag 16.
-OVERHEAD = 40
+OVERHEAD: Final = 40
 
-_LENGTH = Struct(">I")
+_LENGTH: Final = Struct(">I")
 
 
 class PacketTooLong(PeerError):

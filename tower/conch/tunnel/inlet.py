@@ -9,6 +9,8 @@ buffer only while it holds part of a large packet.
 
 from __future__ import annotations
 
+from typing import Final
+
 from twisted.python.failure import Failure
 
 from tower.conch.connection.liveness import LivenessTransport
@@ -21,23 +23,27 @@ from tower.net.buffers import BUFFER_SIZE, POOL
 from tower.websocket.frames import CLOSE, PING, PONG, Control
 
 #: An incomplete packet up to this size is copied, so that its buffer is free again, B.
-SMALL_REST = 8 * 1024
+SMALL_REST: Final = 8 * 1024
 
 #: Received at once from an unauthenticated peer, or one that sends many small pieces: others must wait, B.
-SMALL_PORTION = 16 * 1024
+SMALL_PORTION: Final = 16 * 1024
 
 #: Packets count as small below this average size, B, and frames if this part of the bytes is not payload.
-_SMALL_PACKET = 1024
-_OVERHEAD = 1 / 64
+_SMALL_PACKET: Final = 1024
+_OVERHEAD: Final = 1 / 64
 
 #: Most bytes before the hello is over, frames included.
-EARLY_BYTES = 512 * 1024
+EARLY_BYTES: Final = 512 * 1024
 
 #: Data of packets from this size on is joined with the next packets of its channel, up to the second size, B.
-_WORTH_JOINING = 16 * 1024
-_JOINED = 192 * 1024
+_WORTH_JOINING: Final = 16 * 1024
+_JOINED: Final = 192 * 1024
 
-_OPENED = memoryview(bytearray(BUFFER_SIZE))
+_OPENED: Final = memoryview(bytearray(BUFFER_SIZE))
+
+
+#: Value of `Inlet._unparsed` while SSH parses nothing.
+_IDLE: Final = -1
 
 
 class Inlet:
@@ -63,7 +69,7 @@ class Inlet:
         self._framed = reader is not UNFRAMED
         self._outlet = outlet
         self._mux: Mux | None = None
-        self._unparsed: int | None = None
+        self._unparsed = _IDLE
         self._buffer: memoryview | None = None
         self._have = 0
         self._portion = SMALL_PORTION
@@ -74,7 +80,7 @@ class Inlet:
         """Take over the parsing from SSH: its peer is authenticated."""
         self._mux = mux
         rest = self._ssh.release()
-        if self._unparsed is None:
+        if self._unparsed == _IDLE:
             self._rest = rest
         else:
             self._unparsed = len(rest)
@@ -162,7 +168,7 @@ class Inlet:
         if mux is None:
             self._unparsed = 0
             ssh.dataReceived(bytes(buffer[begin:end]))
-            unparsed, self._unparsed = self._unparsed, None
+            unparsed, self._unparsed = self._unparsed, _IDLE
             if self._mux is None:
                 return end
             # opened up in this call: SSH did not parse the end of the bytes that it got

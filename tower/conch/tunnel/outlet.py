@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.interfaces import IAddress
 
 from tower.conch.connection.liveness import LivenessTransport
@@ -26,22 +27,23 @@ from tower.reactor.turn import Turn
 from tower.websocket.frames import CLOSE, LONGEST_HEADER
 
 #: Packets up to this size wait for the end of the turn and leave in one frame, B.
-SMALL_PACKET = 8 * 1024
+SMALL_PACKET: Final = 8 * 1024
 
 #: Packets up to this size, the longest that peers of kubesphere-v1 accept, leave in one frame too, B.
-MEDIUM_PACKET = 40 * 1024
+MEDIUM_PACKET: Final = 40 * 1024
 
 #: Limit of replies and window adjustments queued for a peer that does not read; data stops earlier, B.
-LONGEST_QUEUE = 4 * 1024 * 1024
+LONGEST_QUEUE: Final = 4 * 1024 * 1024
 
 #: Small packets of this total size are sent without waiting for the end of the turn, B.
-_BATCH = 64 * 1024
+_BATCH: Final = 64 * 1024
 
-_PLAIN = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
-_SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
-_GATHERED = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
+_PLAIN: Final = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
+_SEALED: Final = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
+_GATHERED: Final = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Outlet:
     """Sends messages of a mux, and SSH bytes (``ITransport``).
 

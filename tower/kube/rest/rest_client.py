@@ -28,7 +28,7 @@ from tower.kube.client import (
     retry_after,
     value_of,
 )
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.rest.heartbeat import Heartbeat
 from tower.kube.rest.host_api import WATCH_TIME, Object, ObjectList, ResourceType, WatchEvent
 from tower.kube.rest.host_link import HostRequests

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer, in_cluster_access
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.kube.rest.exec_plugin import ExecCredential, ExecPlugin
 from tower.kube.rest.plugin_command import PluginCommand

@@ -19,7 +19,7 @@ from twisted.web.client import RequestTransmissionFailed, ResponseNeverReceived
 from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.client import APIClient, APIError, APIResponse, value_of
-from tower.kube.head_policy import Upstream
+from tower.kube.head_fields import Upstream
 from tower.kube.rest.rest_config import RestConfig
 from tower.reactor.interfaces import IReactor
 

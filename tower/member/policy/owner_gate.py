@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from math import inf
-from typing import TypeAlias
-from weakref import WeakKeyDictionary
+from typing import Protocol, TypeAlias
 
 from twisted.logger import Logger
 
@@ -23,7 +22,6 @@ from tower.kube.system_identities import AUTHENTICATED
 from tower.member.policy.owner_action import OwnerAction, action_of, described
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule, OwnerUser, refusal_of, stream_refusal
 from tower.member.targets import TargetRefused
-from tower.net.pipes import Pipe
 from tower.tunnels.targets import KUBERNETES
 
 #: Most users whose identity is cached, and the longest fields of an identity that are.
@@ -45,6 +43,21 @@ _USER, _GROUP, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Ex
 _ANONYMOUS = "system:anonymous"
 
 _Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
+
+
+#: Least number of channels that are known when closed ones are forgotten.
+_SWEEP = 64
+
+
+class Closable(Protocol):
+    """A channel that a change of the policy may cut."""
+
+    @property
+    def close_sent(self) -> bool:
+        """Whether it sends nothing more and drops received data."""
+
+    def abort(self) -> None:
+        """See `tower.net.pipes.Pipe.abort`."""
 
 
 class _Carried:
@@ -84,7 +97,8 @@ class OwnerGate:
         self._requests: tuple[OwnerRule, ...] = ()  # those of them for the API server
         self._since, self._until = 0.0, 0.0  # times between which `_open` holds
         self._users: dict[bytes, OwnerUser] = {}
-        self._live: WeakKeyDictionary[Pipe, _Carried] = WeakKeyDictionary()
+        self._live: dict[Closable, _Carried] = {}
+        self._sweep_at = _SWEEP
         self.policy: OwnerPolicy | None = None
         self.refused = 0
 
@@ -127,6 +141,13 @@ class OwnerGate:
                 they="it" if count == 1 else "they",
             )
 
+    def _carried(self, channel: Closable, carried: _Carried) -> _Carried:
+        if len(self._live) >= self._sweep_at:
+            self._live = {each: known for each, known in self._live.items() if not each.close_sent}
+            self._sweep_at = max(_SWEEP, 2 * len(self._live))
+        self._live[channel] = carried
+        return carried
+
     def _permits_all(self, carried: _Carried) -> bool:
         if carried.target:
             return any(rule.permits_stream(carried.target) for rule in self._open)
@@ -134,9 +155,9 @@ class OwnerGate:
 
     # Requests
 
-    def guard(self, channel: Pipe, rewrite: _Rewrite) -> _Rewrite:
+    def guard(self, channel: Closable, rewrite: _Rewrite) -> _Rewrite:
         """Return *rewrite* with the check of the requests on *channel*; a change may cut the channel."""
-        carried = self._live[channel] = _Carried()
+        carried = self._carried(channel, _Carried())
 
         def checked(head: bytes) -> Rewritten | Refusal:
             rewritten = rewrite(head)
@@ -198,9 +219,9 @@ class OwnerGate:
             text = stream_refusal(self.policy, target)
         raise TargetRefused("not-allowed", self._prefix + text)
 
-    def watch_stream(self, channel: Pipe, target: str) -> None:
+    def watch_stream(self, channel: Closable, target: str) -> None:
         """Cut *channel*, a stream to *target*, when no rule permits it any longer; also now."""
-        carried = self._live[channel] = _Carried(target)
+        carried = self._carried(channel, _Carried(target))
         self.look()
         if not self._permits_all(carried):
             channel.abort()

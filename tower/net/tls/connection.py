@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -21,19 +22,20 @@ from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
 from tower.reactor.interfaces import ISocketReactor
 
 #: Plain text in the longest record, and all of that record in TLS 1.3, B.
-_PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
+_PLAIN: Final = 16 * 1024
+_RECORD: Final = _PLAIN + 22
 
 #: Ciphertext per receive call: bytes that may stay inside a paused TLS session, B.  In the longest records,
 #: it is one packet of a tunnel.
-TLS_READ_SIZE = READ_SIZE // _PLAIN * _RECORD
+TLS_READ_SIZE: Final = READ_SIZE // _PLAIN * _RECORD
 
 #: Decryptions before other connections are served.
-TLS_TURNS = 4
+TLS_TURNS: Final = 4
 
 #: Longest handshake, s.
-HANDSHAKE_TIMEOUT = 10.0
+HANDSHAKE_TIMEOUT: Final = 10.0
 
-_CIPHER = memoryview(bytearray(TLS_READ_SIZE))
+_CIPHER: Final = memoryview(bytearray(TLS_READ_SIZE))
 
 
 class TLSFailed(PeerError):
@@ -225,8 +227,12 @@ class TLSConnection(Connection):
 
     # Sending
 
+    @property
+    def _has_unsent(self) -> bool:
+        return self._unsent is not None
+
     def _transmit(self, data: Buffer) -> int:
-        if self._unsent is not None:
+        if self._has_unsent:
             return 0
         size = len(data)
         try:
@@ -235,7 +241,7 @@ class TLSConnection(Connection):
                 return size
             sent = 0
             with memoryview(data) as view:
-                while sent < size and self._unsent is None and not (self._closed or self._end_sent):
+                while sent < size and not (self._has_unsent or self._closed or self._end_sent):
                     piece = view[sent : sent + PIECE]
                     self._send_cipher_text(self._session.encrypt(piece))
                     sent += len(piece)

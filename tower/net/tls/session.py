@@ -17,25 +17,26 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from tower.net.pipes import Buffer
 
 #: Plaintext encrypted at once, B.
-PIECE = 96 * 1024
+PIECE: Final = 96 * 1024
 
 #: Type, version and length of a record (RFC 8446 section 5.1), B.
-_HEADER = 5
+_HEADER: Final = 5
 
 #: Records without data (tickets, key updates) that a peer may send beyond those with data.
-IDLE_RECORDS = 32
+IDLE_RECORDS: Final = 32
 
 #: TLS's own output that may wait to be sent, B.
-UNSAID = 64 * 1024
+UNSAID: Final = 64 * 1024
 
 #: Records processed at once during the handshake; a flight hardly has more.
-_FLIGHT = 8
+_FLIGHT: Final = 8
 
-_NOTHING = memoryview(b"")
+_NOTHING: Final = memoryview(b"")
 
 
 class TLSEnded(Exception):
@@ -105,19 +106,21 @@ class TLSSession:
 
         :raise ssl.SSLError: it failed (`take` may have an alert).
         """
-        done = False
-        while not done:
+        given = _FLIGHT
+        while given == _FLIGHT:
             given = 0
             while given < _FLIGHT and self._next_record():
                 given += 1
-            try:
-                self.object.do_handshake()
-            except ssl.SSLWantReadError:
-                if given < _FLIGHT:
-                    return False
-            else:
-                done = True
-        self.keep()
+            if self._shook_hands():
+                self.keep()
+                return True
+        return False
+
+    def _shook_hands(self) -> bool:
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
         return True
 
     def count_idle(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
     """Makes the answer to a request; base of relays, Tower's answers and the opening of streams."""
 

@@ -40,7 +40,7 @@ from twisted.logger import Logger
 from tower.http.identity_fields import STANDARD, IdentityFields
 from tower.kube.status import StatusError
 from tower.net.budget import Budget, UnauthenticatedBudget
-from tower.net.connection import Connection
+from tower.net.pipes import AcceptedPipe
 from tower.reactor.log_batch import Summary
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.measurements import RequestMeter, RequestObserver
@@ -160,7 +160,7 @@ class Gateway:
         if self.meter is not None:
             self.meter.watch(self)
 
-    def accept(self, connection: Connection) -> HTTPChannel | None:
+    def accept(self, connection: AcceptedPipe) -> HTTPChannel | None:
         """Return the receiver of a new *connection*, or None to drop it."""
         if self.stopping:
             return None

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mypy_extensions import mypyc_attr
 
 from tower.http.bodies import BadBody
 from tower.http.requests import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
 from tower.kube.status import StatusError, status_response
-from tower.net.connection import Connection
-from tower.net.pipes import Buffer
+from tower.net.pipes import AcceptedPipe, Buffer
 from tower.web.gateway.pipelining import Pipelined
 from tower.web.gateway.request import Request
 from tower.web.gateway.request_body import BodyTaker, RequestBody
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from tower.web.gateway.raw_streams import FramedSplice
 
 #: Requests served in one turn of an authenticated connection; another one gets one.
-TURN = 8
+TURN: Final = 8
 
-_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
+_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HTTPChannel(UserConnection):
     """The receiver of one user's connection.
 
@@ -44,7 +46,7 @@ class HTTPChannel(UserConnection):
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
 
-    def __init__(self, gateway: Gateway, connection: Connection) -> None:
+    def __init__(self, gateway: Gateway, connection: AcceptedPipe) -> None:
         super().__init__(gateway, connection)
         self.full = False
         self.upgraded: FramedSplice | None = None
@@ -126,7 +128,7 @@ class HTTPChannel(UserConnection):
         self.upgraded = None  # break the cycle
         if request is not None:
             request.forget()
-        self.session.leave()
+        self.leave()
         self.gateway.forget(self)
 
     # Bytes of the user
@@ -172,7 +174,7 @@ class HTTPChannel(UserConnection):
             self._age = 0
             self._request = request = self.requestFactory(self, method, target, minor, fields, head, early)
             request.process()
-            if self._request is request or self._waiting is None or self._closing or self.full:
+            if self.request is request or self._waiting is None or self._closing or self.full:
                 break
             served += 1
             if served >= (TURN if self.proven else 1):
@@ -334,7 +336,7 @@ class HTTPChannel(UserConnection):
         self._body = None  # break the cycle
         self._waiting = None
         self._account()
-        self.session.leave()
+        self.leave()
         self.gateway.forget(self)
 
     # Ends

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mypy_extensions import mypyc_attr
 
 from tower.errors import TowerError, Unauthorized
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
@@ -23,21 +25,22 @@ if TYPE_CHECKING:
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
 # The end of a body in chunks.
-_LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 # Methods that may be retried if the channel was just closing (RFC 9110 section 9.2.2; as Go's HTTP client).
-_REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+_REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 #: Maximum number of interim answers (1xx) before the final one.
-_MOST_INTERIM = 100
+_MOST_INTERIM: Final = 100
 
 #: Longest Status of a member, for an error or a deletion, that the audit log has, B.
-STATUS_LIMIT = 8192
+STATUS_LIMIT: Final = 8192
 
 # Answers that may be about the agent's credential, not about the user.
-_REJECTIONS = frozenset((401, 403))
+_REJECTIONS: Final = frozenset((401, 403))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProxyClient:
     """Receives the answer to one request from a channel; a `tower.net.pipes.Receiver`.
 
@@ -157,8 +160,8 @@ class ProxyClient:
             else:
                 self._head = bytearray(data)
                 self._read_heads(0)
-        except (BadResponse, BadBody) as e:
-            self._break(f"sent an invalid HTTP answer: {e}: {self._cure}")
+        except (BadResponse, BadBody) as invalid:
+            self._break(f"sent an invalid HTTP answer: {invalid}: {self._cure}")
         except Exception as e:  # noqa: BLE001 - see `_contain`
             self._contain(e)
 
@@ -263,10 +266,10 @@ class ProxyClient:
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
         elif body == CHUNKED:
-            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
+            self._chunks = chunks = ChunkedBody(None, TRAILERS if self._scope else None)
             if not request.minor:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
-                self._chunks.pieces = []
+                chunks.pieces = []
         if location is not None:
             lines += b"Location: %b\r\n" % location
         self._keep = keep
@@ -295,9 +298,9 @@ class ProxyClient:
         chunks, channel = self._chunks, self.channel
         if chunks is not None:
             stop = chunks.feed(data, start)
-            if chunks.pieces is not None:
-                data = bytes(data[:start]) + b"".join(chunks.pieces)
-                chunks.pieces.clear()
+            if (pieces := chunks.pieces) is not None:
+                data = bytes(data[:start]) + b"".join(pieces)
+                pieces.clear()
         elif self._left == UNTIL_CLOSE:
             stop = -1
         elif size - start < self._left:

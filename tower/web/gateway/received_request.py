@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
 
 from tower.http.requests import Fields
-from tower.web.request_id import ID, VALID_ID, id_line
+from tower.web.request_id import VALID_ID, id_in, id_line
 
 if TYPE_CHECKING:
     from tower.web.access.authentication.identity import AnyIdentity
@@ -13,9 +15,10 @@ if TYPE_CHECKING:
     from tower.web.outcome import RawStream, Relay
 
 #: Longest unread body that is discarded so that the connection can be kept, B.
-DISCARD_LIMIT = 64 * 1024
+DISCARD_LIMIT: Final = 64 * 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReceivedRequest:
     """The base of `tower.web.gateway.request.Request`, which sets the attributes.
 
@@ -82,7 +85,7 @@ class ReceivedRequest:
         """The ID of this request in answers and logs: the client's ``Audit-Id`` if it is valid, or a UUID."""
         self.make_id()
         if not self._id:
-            self._id = self.id_line[ID].decode("ascii")
+            self._id = id_in(self.id_line)
         return self._id
 
     def make_id(self) -> None:

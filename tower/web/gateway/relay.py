@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
@@ -34,6 +35,7 @@ _ONLY_KUBERNETES = "users are impersonated at the API server only: omit Imperson
 _CHECK_EFFECT = "check whether the request had an effect, then retry"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProxyClientFactory(Exchange):
     """Sends one request on a channel into its cluster; `client` receives the answer, until it is complete."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from tower.web.limits.admissions import Place
 
 #: Default limit of a body that Tower reads itself, B.
-BODY_LIMIT = 1024 * 1024
+BODY_LIMIT: Final = 1024 * 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Request(ReceivedRequest):
     """One request and its answer.
 
@@ -68,7 +70,7 @@ class Request(ReceivedRequest):
         "started",
     )
 
-    log = Logger()
+    log: ClassVar[Logger] = Logger()
 
     def __init__(
         self,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mypy_extensions import mypyc_attr
 
 from tower.http.requests import Fields
 from tower.kube.canonical_head import (
-    forwarding_lines,
     identity_lines,
     write_acting_fields,
     write_fields,
     write_trusted_fields,
 )
-from tower.net.connection import Connection
 from tower.net.connection_slots import prove
-from tower.net.tls.peer_chain import peer_chain
+from tower.net.pipes import AcceptedPipe
 from tower.web.gateway.memory_loan import Loan
+from tower.web.peer import Peer
 
 if TYPE_CHECKING:
     from tower.web.access.admission_cache import CachedAdmission
@@ -25,45 +25,21 @@ if TYPE_CHECKING:
     from tower.web.gateway.gateway import Gateway
 
 #: An unauthenticated connection closes after its first answer in this last part of its lifetime, s.
-NOTICE = 10
+NOTICE: Final = 10
 
 
-class Peer:
-    """The client's end of a connection; each property is read once, on first use."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    @cached_property
-    def certificate(self) -> bytes | None:
-        """The client certificate that TLS verified, DER, or None."""
-        return self._connection.peer_certificate()
-
-    def chain(self) -> tuple[bytes, ...]:
-        """Return the certificates that the client sent, its own first, DER; a resumed session has none."""
-        session = self._connection.tls
-        return () if session is None else peer_chain(session)
-
-    @cached_property
-    def address(self) -> str:
-        """The client's IP address."""
-        return self._connection.getPeer().host
-
-    @cached_property
-    def forwarding(self) -> bytes:
-        """The header lines that name the client to a cluster."""
-        return forwarding_lines(self.address)
-
-
-class Claimed(NamedTuple):
+class Claimed:
     """The result of an authentication that depends on header fields.
 
     :ivar onward: *fields* without those that a front proxy has set.
     """
 
-    fields: Fields
-    onward: Fields
-    identity: Identity
+    __slots__ = ("fields", "identity", "onward")
+
+    def __init__(self, fields: Fields, onward: Fields, identity: Identity) -> None:
+        self.fields = fields
+        self.onward = onward
+        self.identity = identity
 
 
 class RuleSource(Protocol):
@@ -147,6 +123,7 @@ class UserSession:
         return self._lines
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class UserConnection:
     """The user-related state of a connection; base of the HTTP channel.
 
@@ -159,10 +136,10 @@ class UserConnection:
     :ivar last: the connection closes after the next answer, because of its age.
     """
 
-    def __init__(self, gateway: Gateway, connection: Connection) -> None:
+    def __init__(self, gateway: Gateway, connection: AcceptedPipe) -> None:
         self.gateway = gateway
         self.connection = connection
-        self.peer = Peer(connection)
+        self.peer = Peer(connection, self)
         self.session = UserSession(gateway.sessions, self.peer)
         self.authenticated: tuple[bytes | None, Identity] | None = None
         self.claimed: Claimed | None = None
@@ -187,6 +164,11 @@ class UserConnection:
             self.proven, self.last = True, False
         if self.authenticated is not None or self.claimed is not None:  # None: without authentication
             prove(self.connection)
+
+    def leave(self) -> None:
+        """End the session: the connection is closed, or forwarded without requests."""
+        self.peer.channel = None  # break the cycle
+        self.session.leave()
 
     def disprove(self) -> None:
         """Record that the credential has become invalid: the connection is unauthenticated again."""

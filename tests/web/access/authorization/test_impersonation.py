@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,6 +16,7 @@ from tower.web.access.authentication.identity import Identity, UserInfo
 from tower.web.access.authorization.attributes import Attributes
 from tower.web.access.authorization.decision import Decision, Ruling
 from tower.web.access.authorization.impersonation import Impersonation, act, wanted_of
+from tower.web.peer import Peer
 
 AUTHENTICATION = "authentication.k8s.io"
 
@@ -51,6 +52,10 @@ class Channel(FakeChannel):
 
     ended = ""
     session: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peer: Any = Peer(cast(Any, None), cast(Any, self))
 
     def abort(self, reason: str, code: int) -> None:
         """Record it."""

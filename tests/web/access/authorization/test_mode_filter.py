@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -23,6 +23,7 @@ from tower.web.access.authorization.mode_filter import (
     user_of,
 )
 from tower.web.outcome import RawStream, Relay
+from tower.web.peer import Peer
 
 RELAY = Relay("alpha", b"/clusters/alpha")
 PODS = "/api/v1/namespaces/a/pods"
@@ -64,6 +65,8 @@ class RecordedChannel:
 
     def __init__(self) -> None:
         self.ends: list[tuple[str, int]] = []
+        self.ruled: Any = None
+        self.peer = Peer(cast(Any, None), cast(Any, self))
 
     def abort(self, reason: str, code: int) -> None:
         """Record the call."""

@@ -14,7 +14,7 @@ from tower.http.requests import Fields
 from tower.kube.audit.bodies import RecordedBody, are_recorded, body_of, withheld
 from tower.kube.audit.policy import AuditDecision
 from tower.kube.system_identities import ANONYMOUS_USER
-from tower.net.connection import Connection
+from tower.net.pipes import AcceptedPipe
 from tower.web.access.audit.body_record import BodyRecord
 from tower.web.access.audit.formats import event_of
 from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
@@ -65,7 +65,7 @@ class Entry(RequestEntry):
         *("upgrades", "uri", "user", "withheld"),
     )
 
-    _connection: Connection
+    _connection: AcceptedPipe
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from tower.web.access.authorization.decision import Answer, Authorizer, Decision
 from tower.web.access.authorization.mode_filter import user_of
 from tower.web.gateway.raw_streams import TOWER_STREAM
 from tower.web.gateway.request import Request
-from tower.web.gateway.user_session import UserConnection
+from tower.web.peer import Peer
 
 _GROUP = "authentication.k8s.io"
 _USER, _GROUPS, _UID = _NAMES = (b"impersonate-user", b"impersonate-group", b"impersonate-uid")
@@ -176,7 +176,7 @@ class Impersonation:
     def __init__(self, own: Authorizer, clusters: Authorizer, generation: Callable[[], int]) -> None:
         self._own, self._clusters, self._generation = own, clusters, generation
         self._known = generation()
-        self._live: WeakKeyDictionary[UserConnection, _LiveImpersonation] = WeakKeyDictionary()
+        self._live: WeakKeyDictionary[Peer, _LiveImpersonation] = WeakKeyDictionary()
 
     def check(self, request: Request, cluster: str) -> Deferred[None] | None:
         """Reject a request whose sender must not act as the claimed user.
@@ -193,7 +193,7 @@ class Impersonation:
             )
         user = user_of(identity.at_door)
         attributes = [Attributes(user, right, cluster) for right in wanted.rights]
-        self._live[request.channel] = _LiveImpersonation(request.fields, attributes)
+        self._live[request.channel.peer] = _LiveImpersonation(request.fields, attributes)
         for number, each in enumerate(attributes):
             answer = self._authorize(each)
             if isinstance(answer, Deferred):
@@ -216,15 +216,15 @@ class Impersonation:
         if generation == self._known:
             return
         self._known = generation
-        for channel, live in list(self._live.items()):
-            if not self._is_current(channel, live):
+        for peer, live in list(self._live.items()):
+            if not self._is_current(peer, live):
                 continue  # the last request was of another user
             for each in live.attributes:
                 answer = self._authorize(each)
                 if isinstance(answer, Decision):
-                    self._end(answer, channel, live, each)
+                    self._end(answer, peer, live, each)
                 else:
-                    answer.addCallback(self._end, channel, live, each)
+                    answer.addCallback(self._end, peer, live, each)
 
     async def ask_again(self) -> None:
         """Decide again about connections that act as others, one question at a time.
@@ -232,30 +232,31 @@ class Impersonation:
         It is for modes that do not announce their changes.
         """
         for reference in self._live.keyrefs():
-            channel = reference()
-            live = None if channel is None else self._live.get(channel)
-            if channel is None or live is None or not self._is_current(channel, live):
+            peer = reference()
+            live = None if peer is None else self._live.get(peer)
+            if peer is None or live is None or not self._is_current(peer, live):
                 continue
             for each in live.attributes:
                 answer = self._authorize(each)
                 decision = await answer if isinstance(answer, Deferred) else answer
-                self._end(decision, channel, live, each)
+                self._end(decision, peer, live, each)
 
     @staticmethod
-    def _is_current(channel: UserConnection, live: _LiveImpersonation) -> bool:
+    def _is_current(peer: Peer, live: _LiveImpersonation) -> bool:
         """Return whether the last request of a connection acts as the user of *live*."""
-        acting = channel.acting
-        return acting is not None and acting[1] is live.fields and channel.session.identity is acting[2]
+        channel = peer.channel
+        acting = None if channel is None else channel.acting
+        if channel is None or acting is None:
+            return False
+        return acting[1] is live.fields and channel.session.identity is acting[2]
 
-    def _end(
-        self, decision: Decision, channel: UserConnection, live: _LiveImpersonation, attributes: Attributes
-    ) -> None:
-        if decision.is_allowed or decision.error or self._live.get(channel) is not live:
+    def _end(self, decision: Decision, peer: Peer, live: _LiveImpersonation, attributes: Attributes) -> None:
+        if decision.is_allowed or decision.error or self._live.get(peer) is not live:
             return
-        del self._live[channel]
+        del self._live[peer]
         text = attributes.refusal(decision.reason, _CURE).message
         self._log.info("closed a connection of {user}: {reason}", user=attributes.user.name, reason=text)
-        channel.abort(text, 403)
+        peer.abort(text, 403)
 
 
 def act(request: Request) -> None:

@@ -25,8 +25,8 @@ from tower.web.access.authorization.cluster_scope import OWN
 from tower.web.access.authorization.decision import Answer, Decision
 from tower.web.access.authorization.decision_cache import DecisionCache
 from tower.web.gateway.request import Request
-from tower.web.gateway.user_session import UserConnection
 from tower.web.outcome import RawStream
+from tower.web.peer import Peer
 
 #: Interval of `ModeAuthorization.sweep`, s.
 PERIOD = 0.5
@@ -88,7 +88,7 @@ class ModeAuthorization:
         self.rules_for = rules_of
         self._is_own = not modes
         self._generation = authorizer.generation
-        self._live: WeakKeyDictionary[UserConnection, _Live] = WeakKeyDictionary()
+        self._live: WeakKeyDictionary[Peer, _Live] = WeakKeyDictionary()
 
     def __call__(self, request: Request, cluster: str) -> Deferred[None] | None:
         """Reject a request; see `tower.web.access.filters`."""
@@ -97,9 +97,10 @@ class ModeAuthorization:
             return None
         if self._is_own and request.method == b"POST" and request.path in SELF_REVIEWS:
             return None
-        live = self._live.get(request.channel)
+        peer = request.channel.peer
+        live = self._live.get(peer)
         if live is None:
-            live = self._live[request.channel] = _Live(self._authorizer, identity, user_of(identity))
+            live = self._live[peer] = _Live(self._authorizer, identity, user_of(identity))
             if not self._is_own:
                 request.channel.ruled = live
         elif live.identity is not identity:
@@ -178,7 +179,7 @@ class ModeAuthorization:
             return
         self._generation = generation
         connections = [
-            (channel, live.attributes) for channel, live in self._live.items() if live.attributes is not None
+            (peer, live.attributes) for peer, live in self._live.items() if live.attributes is not None
         ]
         await map_cooperatively(self._clock, connections, self._check_again)
 
@@ -189,41 +190,41 @@ class ModeAuthorization:
         requests do not wait.
         """
         for number, reference in enumerate(self._live.keyrefs(), 1):
-            channel = reference()
-            attributes = None if channel is None else self._last(channel)
-            if channel is not None and attributes is not None and attributes.request.is_long_running:
+            peer = reference()
+            attributes = None if peer is None else self._last(peer)
+            if peer is not None and attributes is not None and attributes.request.is_long_running:
                 answer = self._authorizer.authorize(attributes)
                 decision = await answer if isinstance(answer, Deferred) else answer
-                self._recheck(decision, channel, attributes)
+                self._recheck(decision, peer, attributes)
             if number % PIECE == 0:
                 await yield_to_reactor(self._clock)
 
-    def _last(self, channel: UserConnection) -> Attributes | None:
-        live = self._live.get(channel)
+    def _last(self, peer: Peer) -> Attributes | None:
+        live = self._live.get(peer)
         return None if live is None else live.attributes
 
-    def _check_again(self, connection: tuple[UserConnection, Attributes]) -> None:
-        channel, attributes = connection
-        if self._last(channel) is not attributes:
+    def _check_again(self, connection: tuple[Peer, Attributes]) -> None:
+        peer, attributes = connection
+        if self._last(peer) is not attributes:
             return  # another request has been decided meanwhile
         answer = self._authorizer.authorize(attributes)
         if isinstance(answer, Deferred):
-            answer.addCallback(self._recheck, channel, attributes)
+            answer.addCallback(self._recheck, peer, attributes)
         else:
-            self._recheck(answer, channel, attributes)
+            self._recheck(answer, peer, attributes)
 
-    def _recheck(self, decision: Decision, channel: UserConnection, attributes: Attributes) -> None:
+    def _recheck(self, decision: Decision, peer: Peer, attributes: Attributes) -> None:
         refusal = self.refusal(decision, attributes)
-        if refusal is None or decision.error or self._last(channel) is not attributes:
+        if refusal is None or decision.error or self._last(peer) is not attributes:
             return
-        del self._live[channel]
+        del self._live[peer]
         self._log.info(
             "closed a connection of {user} to {what}: {reason}",
             user=attributes.user.name,
             what=f"cluster {attributes.cluster}" if attributes.cluster else "Tower's own API",
             reason=refusal.message,
         )
-        channel.abort(refusal.message, 403)
+        peer.abort(refusal.message, 403)
 
 
 def _is_command(info: RequestInfo) -> bool:

@@ -1,0 +1,148 @@
+"""The choice between Tower's modules in Python and their compiled versions.
+
+`MODULES` can be compiled by mypyc (see ``setup.py``).  The result is one library for all of them, whose name
+contains the digest of their sources, and for each module a small extension next to its ``.py``.  All of them
+are used, or none: if a part is missing, broken, or of other sources, the modules in Python are imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+#: The modules that can be compiled: those that handle each packet or request.
+MODULES = (
+    "tower.conch.connection.channel",
+    "tower.conch.connection.channel_open",
+    "tower.conch.connection.fairness",
+    "tower.conch.connection.messages",
+    "tower.conch.connection.mux",
+    "tower.conch.connection.receive_queue",
+    "tower.conch.connection.traffic",
+    "tower.conch.connection.window",
+    "tower.conch.transport.ciphers",
+    "tower.conch.transport.packets",
+    "tower.conch.tunnel.framing",
+    "tower.conch.tunnel.inlet",
+    "tower.conch.tunnel.outlet",
+    "tower.http.bodies",
+    "tower.http.requests",
+    "tower.http.responses",
+    "tower.kube.head_policy",
+    "tower.member.apiserver_relay",
+    "tower.net.budget",
+    "tower.net.buffers",
+    "tower.net.connection",
+    "tower.net.pipes",
+    "tower.net.send_queue",
+    "tower.net.tls.connection",
+    "tower.net.tls.session",
+    "tower.reactor.poller",
+    "tower.reactor.turn",
+    "tower.web.gateway.exchange",
+    "tower.web.gateway.http_channel",
+    "tower.web.gateway.measurements",
+    "tower.web.gateway.proxy_client",
+    "tower.web.gateway.received_request",
+    "tower.web.gateway.relay",
+    "tower.web.gateway.request",
+    "tower.web.gateway.upstream.channel_pool",
+    "tower.web.gateway.upstream.cluster_upstream",
+    "tower.web.gateway.user_session",
+    "tower.web.limits.active_users",
+    "tower.web.limits.seat_pool",
+    "tower.websocket.frames",
+    "tower.websocket.masks",
+)
+
+#: Environment variable: ``0`` uses the modules in Python, ``1`` fails if the compiled ones cannot be used.
+VARIABLE = "TOWER_NATIVE"
+
+
+class NotNative(ImportError):
+    """The compiled modules cannot be used."""
+
+
+class PythonFinder:
+    """Finds the modules in Python of `MODULES`, even if compiled ones are next to them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module; see `importlib.abc.MetaPathFinder`."""
+        if fullname not in MODULES:
+            return None
+        return spec_from_file_location(fullname, source_of(self._root, fullname))
+
+
+def source_of(root: Path, module: str) -> Path:
+    """Return the path of a module in Python; *root* is the directory that contains ``tower``."""
+    return root.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def group_of(root: Path) -> str:
+    """Return the name of the group of modules that is compiled from these sources."""
+    digest = hashlib.sha256()
+    for module in MODULES:
+        digest.update(source_of(root, module).read_bytes())
+    return f"tower_{digest.hexdigest()[:16]}"
+
+
+def library_of(root: Path) -> str:
+    """Return the name of the module that contains the code of all compiled modules."""
+    return f"{group_of(root)}__mypyc"
+
+
+def load(root: Path) -> None:
+    """Load the compiled modules' library, so that importing the modules uses it.
+
+    :raise NotNative: it is missing, does not work on this Python, or was compiled from other sources.
+    """
+    suffix = EXTENSION_SUFFIXES[0]
+    extensions = [source_of(root, module).with_suffix(suffix) for module in MODULES]
+    there = [extension for extension in extensions if extension.exists()]
+    if not there:
+        raise NotNative("Tower was installed without compiled modules for this Python")
+    library = library_of(root)
+    for extension in extensions:
+        if extension not in there:
+            raise NotNative(f"{extension} is missing; install Tower again")
+        if library.encode() not in extension.read_bytes():
+            raise NotNative(f"{extension} was compiled from other sources; install Tower again")
+    try:
+        importlib.import_module(library)
+    except ImportError as e:
+        raise NotNative(f"the library {library} cannot be loaded: {e}") from e
+
+
+def choose(wanted: str, root: Path) -> str:
+    """Choose the versions of `MODULES`; call this before any of them is imported.
+
+    :param wanted: the value of `VARIABLE`.
+    :return: why the modules in Python are used; empty: the compiled ones are.
+    :raise NotNative: *wanted* is ``1``, and the compiled ones cannot be used.
+    :raise ImportError: *wanted* is not one of the values.
+    """
+    if wanted not in ("", "0", "1"):
+        raise ImportError(f"{VARIABLE}={wanted}: must be 0, 1 or empty")
+    why = f"{VARIABLE}=0"
+    if wanted != "0":
+        try:
+            load(root)
+        except NotNative as e:
+            if wanted == "1":
+                raise NotNative(f"{VARIABLE}=1: {e}") from e
+            why = str(e)
+        else:
+            return ""
+    sys.meta_path.insert(0, PythonFinder(root))
+    return why
