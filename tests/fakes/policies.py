@@ -6,7 +6,8 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from tower.clusters import Cluster
+from tests.cloud.pumped import CountingClock
+from tower.clusters import Cluster, Clusters
 from tower.clusters.policies.access_policies import AccessPolicies
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.store import MemoryStore
@@ -60,3 +61,17 @@ class Policies:
     def drop(self, name: str) -> None:
         """Remove a policy, at once."""
         self.store.delete(ACCESS_POLICIES, name)
+
+
+class ManyClusters(Policies):
+    """Policies, and the clusters c000, c001 and so on, for tests of work in pieces.
+
+    :ivar timers: the clock of timers; it counts the turns of the reactor.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.timers: Any = CountingClock()
+        self.clusters = Clusters(self.store, None, self.timers)
+        for number in range(count):
+            self.clusters.add(f"c{number:03}")  # at once

@@ -9,9 +9,7 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
-from tests.cloud.pumped import CountingClock
-from tests.fakes.policies import Policies, spec_of, user_of
-from tower.clusters import Clusters
+from tests.fakes.policies import ManyClusters, spec_of, user_of
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.web.access.authentication.identity import Identity
 from tower.web.login import entered_clusters
@@ -25,14 +23,9 @@ class EnteredClustersTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Add clusters and a policy, and count the decisions."""
-        self.kit = Policies()
-        self.clock = CountingClock()
-        clock: Any = self.clock
-        self.clusters = Clusters(self.kit.store, None, clock)
-        for number in range(COUNT):
-            self.successResultOf(self.clusters.add(f"c{number:03}"))
-        self.kit.put("dev", spec_of("dev", "*", access="edit"))
-        self.entered = EnteredClusters(self.clusters, self.kit.index, clock, self.kit.clock.seconds)
+        self.kit = kit = ManyClusters(COUNT)
+        kit.put("dev", spec_of("dev", "*", access="edit"))
+        self.entered = EnteredClusters(kit.clusters, kit.index, kit.timers, kit.clock.seconds)
         self.decided = 0
         matching = PolicyIndex.matching
 
@@ -44,7 +37,7 @@ class EnteredClustersTests(SynchronousTestCase):
 
     def of(self, user: Identity | None = None) -> dict[str, Any]:
         """Return the clusters of a user by name."""
-        listed = finish(self.clock, self.entered.of(user or user_of()))
+        listed = finish(self.kit.timers, self.entered.of(user or user_of()))
         return {each["name"]: each for each in listed}
 
     def took(self) -> int:
@@ -55,7 +48,7 @@ class EnteredClustersTests(SynchronousTestCase):
     def test_kept(self) -> None:
         """Decisions are made in pieces, and used again for all credentials of the user."""
         self.assertEqual(len(self.of()), COUNT)
-        self.assertEqual((self.took(), self.clock.turns), (COUNT, COUNT // CLUSTERS))
+        self.assertEqual((self.took(), self.kit.timers.turns), (COUNT, COUNT // CLUSTERS))
         self.assertEqual(self.of(evolve(user_of(), key="other", expires=9e9))["c000"]["access"], ["edit"])
         self.assertEqual(self.took(), 0)
         self.assertEqual(self.of(user_of("joe", "other")), {})
@@ -73,11 +66,13 @@ class EnteredClustersTests(SynchronousTestCase):
         self.kit.put("dev", {**spec_of("dev"), "clusters": labelled})
         self.assertEqual(self.of(), {})
         self.took()
-        self.successResultOf(self.clusters.change("c002", lambda each: evolve(each, labels={"env": "test"})))
+        self.successResultOf(
+            self.kit.clusters.change("c002", lambda each: evolve(each, labels={"env": "test"}))
+        )
         self.assertEqual((list(self.of()), self.took()), (["c002"], 1))
-        self.successResultOf(self.clusters.add("new", labels={"env": "test"}))
+        self.successResultOf(self.kit.clusters.add("new", labels={"env": "test"}))
         self.assertEqual((list(self.of()), self.took()), (["c002", "new"], 1))
-        self.successResultOf(self.clusters.remove("new"))
+        self.successResultOf(self.kit.clusters.remove("new"))
         self.assertEqual(list(self.of()), ["c002"])
 
     def test_time_window(self) -> None:

@@ -23,9 +23,7 @@ from tower.trust.login_nonce import login_nonce
 from tower.trust.session_tokens import public_text
 from tower.web.access.audit.changes import AUTHOR
 from tower.web.access.authentication.identity import Identity
-from tower.web.access.authentication.login.confirmer import AGE
 from tower.web.access.authentication.presented import Presented
-from tower.web.login import session_requests
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import PERSON_LIMIT
 from tower.web.outcome import Response
@@ -228,25 +226,6 @@ class LoginPagesTests(SynchronousTestCase):
                 self.refused(403, "run 'tower login' on a machine with a browser", answer)
             shown = json.loads(kit.pages.discovery(FakeRequest(b"/.well-known/tower-login")).body)  # type: ignore[arg-type]
             self.assertEqual(shown["issuers"][0].get("deviceCode"), None if accepts else False)
-
-    def test_most_sessions(self) -> None:
-        """The next session of a user with many ends the least recently used; others stay."""
-        kit = self.kit
-        self.patch(session_requests, "PERSON_LIMIT", 3)
-        joe = kit.begun(sub="joe")
-        sessions = []
-        for name in ("a", "b", "c"):
-            sessions.append(kit.begun(f"refresh-{name}"))
-            kit.clock.advance(1)
-        kit.in_use.append(sessions[0].id)
-        kit.pass_time(AGE + 10)
-        self.assertEqual(kit.requests.asked, ["refresh-a"])
-        kit.begun("refresh-d")
-        self.assertIsNone(kit.sessions.find(sessions[1].id))
-        self.assertEqual(len(kit.sessions.list()), 4)
-        self.assertEqual(kit.requests.revoked, ["refresh-b"])
-        self.assertEqual(kit.sessions.of_user("joe"), [joe])
-        self.assertEqual(kit.sessions.of_user("x"), [])
 
     def test_many_workloads(self) -> None:
         """Jobs of a pipeline, which are one user, end no session of each other."""

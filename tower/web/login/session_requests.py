@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
@@ -11,8 +10,9 @@ from twisted.logger import Logger
 
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.login.login_sessions import LoginSessions
-from tower.errors import Forbidden, Invalid, NotFound
+from tower.errors import Forbidden, Invalid, NotFound, one_line
 from tower.kube.connection_settings import claims_of_token
+from tower.store.records import StoreFailed
 from tower.trust.login_nonce import is_own_server, login_nonce
 from tower.trust.session_tokens import check_public_text
 from tower.web.access.authentication.identity import Identity
@@ -118,9 +118,10 @@ class SessionRequests:
             issued,
             client=_text(body, "client", CLIENT_LIMIT),
         )
+        session = await self.sessions.add(session, refresh_token)
         if is_person:
-            await self._make_room(session)
-        return await self.sessions.add(session, refresh_token)
+            await self._end_surplus(session)
+        return session
 
     async def end(self, session: LoginSession) -> None:
         """End a session, and begin to revoke its refresh token.
@@ -129,22 +130,37 @@ class SessionRequests:
         """
         self._revoker.revoke(await self.sessions.end(session.id))
 
-    async def _make_room(self, new: LoginSession) -> None:
-        """End the sessions of a user that were confirmed, so used, least recently; `PERSON_LIMIT` remain.
+    async def _end_surplus(self, new: LoginSession) -> None:
+        """End the sessions of a user that began or were confirmed, so used, least recently.
 
-        :param new: the next session, one of them.
+        `PERSON_LIMIT` remain.  This is after the store has the new session: so concurrent logins count each
+        other, and a login that fails ends no session.
+
+        :param new: the latest session; it remains.
         """
-        found = [each for each in self.sessions.of_user(new.user) if each.issuer == new.issuer]
-        found.sort(key=self._confirmer.last_confirmed)
-        for each in found[: max(0, len(found) + 1 - PERSON_LIMIT)]:
+        others = [
+            each
+            for each in self.sessions.of_user(new.user)
+            if each.issuer == new.issuer and each.id != new.id
+        ]
+        others.sort(key=lambda each: max(each.created, self._confirmer.last_confirmed(each)))
+        for each in others[: max(0, len(others) + 1 - PERSON_LIMIT)]:
             self._log.info(
                 "login session {id} of {user} ends: the user has {limit} newer ones",
                 id=each.id,
                 user=each.user,
                 limit=PERSON_LIMIT,
             )
-            with suppress(NotFound):
+            try:
                 await self.end(each)
+            except NotFound:
+                continue  # ended meanwhile
+            except StoreFailed as e:
+                self._log.warn(
+                    "login session {id} goes on until the user's next login: {reason}",
+                    id=each.id,
+                    reason=one_line(e),
+                )
 
     def needs_refresh_token(self, issuer: str) -> bool:
         """Return whether a user's login at *issuer* must have a refresh token."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
-from tests.cloud.pumped import CountingClock
-from tests.fakes.policies import Policies, spec_of
-from tower.clusters import Clusters
+from tests.fakes.policies import ManyClusters, spec_of
 from tower.web.api.policies.policy_preview import PAIRS, SUBJECT_LIMIT, PolicyPreview
 
 COUNT = 8 * PAIRS
@@ -21,19 +17,14 @@ class PolicyPreviewTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Add the clusters."""
-        self.kit = Policies()
-        self.clock = CountingClock()
-        clock: Any = self.clock
-        self.clusters = Clusters(self.kit.store, None, clock)
-        for number in range(COUNT):
-            self.successResultOf(self.clusters.add(f"c{number:03}"))
-        self.preview = PolicyPreview(self.kit.index, self.clusters, clock)
+        self.kit = ManyClusters(COUNT)
+        self.preview = PolicyPreview(self.kit.index, self.kit.clusters, self.kit.timers)
 
     def test_in_pieces(self) -> None:
         """The reactor runs between the comparisons of a few clusters."""
         new = self.kit.records.new("new", spec_of("dev", "*", access="edit"))
         self.kit.put("old", spec_of("dev", "c000"))
-        lines = finish(self.clock, self.preview(None, new))
+        lines = finish(self.kit.timers, self.preview(None, new))
         others = f"clusters c001, c002, c003, c004, c005 and {COUNT - 6} more"
         self.assertEqual(
             lines,
@@ -42,7 +33,7 @@ class PolicyPreviewTests(SynchronousTestCase):
                 f"would change: group dev in {others}: no entry -> edit access",
             ],
         )
-        self.assertEqual(self.clock.turns, COUNT // PAIRS)
+        self.assertEqual(self.kit.timers.turns, COUNT // PAIRS)
 
     def test_given_up(self) -> None:
         """A comparison for a client that disconnected ends, and leaves nothing."""
@@ -50,13 +41,13 @@ class PolicyPreviewTests(SynchronousTestCase):
         doing = Deferred.fromCoroutine(self.preview(None, new))
         doing.cancel()
         self.failureResultOf(doing)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.kit.timers.getDelayedCalls(), [])
 
     def test_limits(self) -> None:
         """Subjects above the limit are not compared, and a line reports it."""
         spec = spec_of("dev", "c000")
         spec["subjects"] = [{"kind": "User", "name": f"u{number}"} for number in range(SUBJECT_LIMIT + 1)]
-        lines = finish(self.clock, self.preview(None, self.kit.records.new("new", spec)))
+        lines = finish(self.kit.timers, self.preview(None, self.kit.records.new("new", spec)))
         self.assertEqual(len(lines), SUBJECT_LIMIT + 1)
         self.assertEqual(
             lines[-1], f"only the first {SUBJECT_LIMIT} of {SUBJECT_LIMIT + 1} subjects were compared"

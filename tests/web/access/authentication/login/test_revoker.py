@@ -14,32 +14,37 @@ from tests.fakes.logins import LoginKit
 from tower.clusters.login.login_session import LoginSession
 from tower.store.records import StoreFailed
 from tower.web.access.authentication.login.confirmer import AGE
-from tower.web.access.authentication.login.revoker import CONCURRENT
+from tower.web.access.authentication.login.revoker import CONCURRENT, WAITING
 from tower.web.access.authentication.login.token_endpoint import ProviderUnavailable, RefreshedTokens
 
 OTHER = "https://other.example"
 
 
 class RevokerTests(SynchronousTestCase):
-    """A session of a provider, and others like it."""
+    """A session of a provider, and others like it.
+
+    :ivar waiting: for the provider's answers; *begun*: the tokens.
+    """
 
     def setUp(self) -> None:
         """Begin the session."""
         self.kit = LoginKit(self)
         self.session = self.kit.begun()
         self.waiting: list[Deferred[None]] = []
+        self.begun: list[str] = []
 
     def revoke(self, session: LoginSession, count: int = 1) -> list[str]:
-        """Revoke its token several times; return the log."""
+        """Revoke its token, or several newer ones; return the log."""
         with capturedLogs() as found:
-            for _ in range(count):
-                self.kit.revoker.revoke(session)
+            for number in range(count):
+                self.kit.revoker.revoke(session, f"{session.user}-{number}" if count > 1 else "")
         return [str(eventAsText(each)) for each in found]
 
     def wait(self) -> None:
         """Let the provider not answer."""
 
-        async def revoke(*_: Any) -> None:
+        async def revoke(_provider: Any, _client: str, token: str) -> None:
+            self.begun.append(token)
             self.waiting.append(Deferred())
             await self.waiting[-1]
 
@@ -91,6 +96,29 @@ class RevokerTests(SynchronousTestCase):
         self.assertEqual(len(self.waiting), CONCURRENT + 1)
         self.waiting[0].callback(None)
         self.assertEqual(len(self.waiting), CONCURRENT + 2)
+
+    def test_user_with_many(self) -> None:
+        """The revocations of a user who ends sessions in a loop are limited, and do not delay other users."""
+        self.wait()
+        logged = self.revoke(self.session, CONCURRENT + WAITING + 50)
+        (line,) = logged
+        self.assertIn(f"refresh tokens of jane are not revoked: {WAITING} of them wait for {URL}", line)
+        self.assertNotIn("jane-", line)
+        self.assertEqual(self.revoke(evolve(self.session, user="joe"), 2), [])
+        for number in range(WAITING + 2):
+            self.waiting[number].callback(None)
+        self.assertIn("joe-0", self.begun[: CONCURRENT + 2])
+        self.assertEqual(len(self.begun), CONCURRENT + WAITING + 2)
+        self.assertEqual(len(self.revoke(self.session, WAITING + 1)), 1)
+
+    def test_unexpected_error(self) -> None:
+        """An error that is not the provider's is logged, and the tokens that wait are still revoked."""
+        self.wait()
+        self.revoke(self.session, CONCURRENT + 2)
+        self.waiting[0].errback(ZeroDivisionError())
+        self.waiting[CONCURRENT].callback(None)
+        self.assertEqual(len(self.begun), CONCURRENT + 2)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_stop(self) -> None:
         """A stop cancels all requests, begins none that waits, and logs nothing."""

@@ -3,5 +3,5 @@
 Start with `method`.  `confirmer` lets the identity provider confirm each session in use, at most ten minutes
 after the last time, with the refresh token in the session's record; `token_endpoint` is that request,
 and `confirmation_queue` limits their number.  `revoker` revokes the refresh tokens of sessions that have
-ended.
+ended.  In both, the users take `turns`.
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
+
+from tower.web.access.authentication.login.turns import Turns
 
 #: Most requests to a provider at a time.  If it answers within 0.5 s, these confirm all sessions of a full
 #: store in time (`tower.clusters.login.login_sessions.SESSIONS_LIMIT`).
@@ -35,8 +36,8 @@ class ConfirmationQueue:
     ) -> None:
         self._confirm = confirm
         self._clock = clock
-        self._due = _Turns()
-        self._wanted = _Turns()  # by requests that wait
+        self._due = Turns[str]()
+        self._wanted = Turns[str]()  # by requests that wait
         self._is_due_next = False
         self._running: dict[str, Deferred[bool]] = {}
         self._waiters: dict[str, set[Deferred[None]]] = {}
@@ -120,7 +121,7 @@ class ConfirmationQueue:
         self._start()
 
     def _give_up(self) -> None:
-        self._due, self._wanted = _Turns(), _Turns()
+        self._due, self._wanted = Turns[str](), Turns[str]()
         for session_id in [each for each in self._waiters if each not in self._running]:
             self._wake(session_id)
 
@@ -128,39 +129,3 @@ class ConfirmationQueue:
         for waiter in list(self._waiters.pop(session_id, ())):
             if not waiter.called:
                 waiter.callback(None)
-
-
-class _Turns:
-    """Sessions of users who take turns."""
-
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()  # IDs by user
-
-    def __len__(self) -> int:
-        return sum(map(len, self._sessions.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._sessions)
-
-    def has(self, user: str, session_id: str) -> bool:
-        """Return whether a session waits."""
-        return session_id in self._sessions.get(user, ())
-
-    def add(self, user: str, session_id: str) -> None:
-        """Add a session, if it does not wait already."""
-        self._sessions.setdefault(user, OrderedDict()).setdefault(session_id)
-
-    def discard(self, user: str, session_id: str) -> None:
-        """Remove a session, if it waits."""
-        if self.has(user, session_id):
-            del self._sessions[user][session_id]
-            if not self._sessions[user]:
-                del self._sessions[user]
-
-    def pop(self) -> str:
-        """Remove and return the session whose turn it is."""
-        user, waiting = self._sessions.popitem(last=False)
-        session_id, _ = waiting.popitem(last=False)
-        if waiting:
-            self._sessions[user] = waiting
-        return session_id

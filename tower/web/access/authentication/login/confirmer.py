@@ -98,7 +98,7 @@ class Confirmer:
         self._confirmed: dict[str, float] = {}
         self._since: dict[str, float] = {}  # last confirmation, or first use; monotonic, by `clock`
         self._unsaved: dict[str, str] = {}  # refresh tokens that the store could not take yet
-        self._refused: set[str] = set()  # that could not be ended yet
+        self._refused: set[str] = set()  # by the provider, and not ended yet
         self._used: set[str] = set()  # since the last confirmation
         self._tried: dict[str, float] = {}  # last request to the provider, by `clock`
         self._problems: dict[str, str] = {}  # by issuer, logged
@@ -149,7 +149,7 @@ class Confirmer:
             result = self._queues[session.issuer].result(session.user, session.id)
             await result.addTimeout(WAIT, self._clock)
         kept = self._sessions.find(session.id)
-        if kept is None:
+        if kept is None or kept.id in self._refused:
             raise ended()
         if self.is_overdue(kept):
             raise _unavailable(session)
@@ -172,10 +172,13 @@ class Confirmer:
         return ConfirmationQueue(self._confirm, self._clock)
 
     async def _confirm(self, session_id: str) -> bool:
-        """Confirm a session; return False if the provider could not."""
+        """Confirm a session, or end it if it was refused; return False if the provider could not."""
         session = self._sessions.find(session_id)
         self._used.discard(session_id)
         if session is None:
+            return True
+        if session_id in self._refused:
+            await self._end(session)
             return True
         self._tried[session_id] = self._clock.seconds()
         try:
@@ -260,14 +263,17 @@ class Confirmer:
             raise ProviderUnavailable(f"{session.issuer}: its new ID token is of another issuer")
         subject = claims_of_token(id_token).get("sub")
         if (subject, identity.user) != (session.subject, session.user):
-            raise _another_user(session)
+            raise ProviderRefused(f"the provider {session.issuer} answered with another user")
         return evolve(session, groups=identity.groups, uid=identity.uid, extra=lasting(identity.extra))
 
     async def _end(self, session: LoginSession) -> None:
+        """End a refused session; if the store fails, `check` and each request retry."""
         try:
             await self._sessions.end(session.id)
         except (NotFound, StoreFailed):
-            self._refused.add(session.id)
+            if self._sessions.find(session.id) is not None:
+                self._refused.add(session.id)
+                self._used.add(session.id)
 
     def _changed(self, session: LoginSession, ended: bool) -> None:
         if ended:
@@ -312,10 +318,6 @@ def identity_of(session: LoginSession, method: str, claims: SessionTokenClaims) 
         until=claims.expires,
         scope=claims.cluster,
     )
-
-
-def _another_user(session: LoginSession) -> ProviderRefused:
-    return ProviderRefused(f"the provider {session.issuer} answered with another user")
 
 
 def _unavailable(session: LoginSession) -> StatusError:
