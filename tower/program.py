@@ -29,8 +29,8 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
 
     :param make_service: a ``makeService``; ends the program with one line if it cannot work.
     """
-    install_reactor()
     open_standard_files()
+    install_reactor()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the program can reload
     options.parseOptions()
     observer = options.log_observer()

@@ -40,7 +40,7 @@ WARM_UP, PARALLEL = 1500, 48
 PATIENCE, QUIET = 30.0, 0.25
 
 #: Growth of the proxy that is not a leak, B: the allocator's reserve, and bounded caches.
-MOST_MEMORY = 12 << 20
+MOST_MEMORY = 20 << 20
 
 #: Characters of a signature that identify it, also if a log shortens it.
 SIGNATURE = 24

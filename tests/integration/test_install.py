@@ -107,7 +107,12 @@ class InstallTests(SynchronousTestCase):
         environment = dict(word.split("=", 1) for word in settings["Environment"].split())
         self.assertEqual(environment["TOWER_STATE_DIR"], "%S/tower")
         environment["TOWER_PUBLISH_SERVICE_ADDRESS"] = "tower.example.org"
-        environment |= {"TOWER_STATE_DIR": str(state), "TOWER_HOST": LOOPBACK, "TOWER_CLUSTER_PORTS": "none"}
+        environment |= {
+            "TOWER_STATE_DIR": str(state),
+            "TOWER_HOST": LOOPBACK,
+            "TOWER_CLUSTER_PORTS": "none",
+            "TOWER_NATIVE": "",
+        }
         environment |= {"TOWER_PORT": str(port), "TOWER_SECURE_PORT": str(free_port())}
         self.assertEqual(settings["ExecStart"], str(commands / "tower-proxy"))
         proxy = Program("unit", [settings["ExecStart"]], self.folder, environment)

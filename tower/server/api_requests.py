@@ -48,7 +48,8 @@ class ApiRequests:
         return answer.addTimeout(timeout, request.channel.gateway.clock, _expired)
 
     def _admitted(self, request: Request) -> Answer:
-        waiting = take_own_place(request)
+        limits = request.channel.gateway.inflight
+        waiting = None if limits is None else take_own_place(request, limits)
         return self._api(request) if waiting is None else waiting.addCallback(lambda _: self._api(request))
 
 

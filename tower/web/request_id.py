@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
+from typing import Final
 
 #: A valid ID of a client.
-VALID_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
+VALID_ID: Final = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
 #: Position of the ID in an `id_line`.
-ID = slice(10, 46)
+ID_BEGIN: Final = 10
+ID_END: Final = 46
 
-_LINE = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")
+_LINE: Final = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")
 _numbers = itertools.count(1)
 
 
@@ -23,7 +25,7 @@ def id_line() -> bytes:
 
 def id_in(line: bytes) -> str:
     """Return the ID in an `id_line`."""
-    return line[ID].decode("ascii")
+    return line[ID_BEGIN:ID_END].decode("ascii")
 
 
 def new_request_id() -> str:

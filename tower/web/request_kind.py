@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Final
 
 from tower.kube.request_info import parse_request_info
 
 #: The kinds.
-SHORT, WATCH, EXEC, PORT_FORWARD, LOGS, RAW = "short", "watch", "exec", "portforward", "logs", "raw"
+SHORT: Final = "short"
+WATCH: Final = "watch"
+EXEC: Final = "exec"
+PORT_FORWARD: Final = "portforward"
+LOGS: Final = "logs"
+RAW: Final = "raw"
 
-_KINDS = {"exec": EXEC, "attach": EXEC, "portforward": PORT_FORWARD, "log": LOGS}
+_KINDS: Final = {"exec": EXEC, "attach": EXEC, "portforward": PORT_FORWARD, "log": LOGS}
 
-_PREFIX = re.compile(rb"/clusters/[^/?]*(/targets/)?")
+_PREFIX: Final = re.compile(rb"/clusters/[^/?]*(/targets/)?")
 
 #: Stands for the target of any watch or stream.
-_LONG_RUNNING = b"/api/v1/pods?watch=1"
+_LONG_RUNNING: Final = b"/api/v1/pods?watch=1"
 
 
 def is_surely_short(target: bytes) -> bool:
@@ -33,7 +39,7 @@ def is_surely_short(target: bytes) -> bool:
 
 
 #: Longest target whose kind is cached, B: the cache must not hold much of clients' data.
-_LONGEST_CACHED = 256
+_LONGEST_CACHED: Final = 256
 
 
 def request_kind(method: bytes, target: bytes, upgrade: bytes) -> str:

@@ -292,7 +292,7 @@ class SharedTests(SynchronousTestCase):
 
         def answer(request: Request) -> Outcome:
             request.identity = Identity("jane", tuple(groups), method="test", key="jane")
-            self.assertIsNone(take_own_place(request))
+            self.assertIsNone(take_own_place(request, self.limits))
             return StreamingResponse(streams.append)
 
         self.kit.gateway = Gateway(

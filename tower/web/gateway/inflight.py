@@ -75,15 +75,15 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
     return True
 
 
-def take_own_place(request: Request) -> Deferred[None] | None:
+def take_own_place(request: Request, limits: DoorLimits) -> Deferred[None] | None:
     """Admit a request to Tower's own API until `leave_place`; return a Deferred if it must wait.
 
     Requests of administrators are not limited (upstream: ``system:masters``).
 
     :raise StatusError: 429, if a limit is reached.
     """
-    limits, identity = request.channel.gateway.inflight, request.identity
-    if limits is None or identity is None or ADMINS in identity.groups:
+    identity = request.identity
+    if identity is None or ADMINS in identity.groups:
         return None
     method = request.method
     place: Place | None

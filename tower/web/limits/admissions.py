@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from math import inf
+from typing import Final
 
 from tower.web.limits.caps import Cap
 from tower.web.limits.seat_pool import Ticket
 
 #: Longest time that a long-running request other than a watch has its seat without an answer, s.  The log of
 #: a silent container and a long poll through a proxy have no head; other requests must not wait for these.
-SILENT = 3.0
+SILENT: Final = 3.0
 
 
-@define(eq=False, slots=True)
 class Place:
     """The admission of one request; `leave` is idempotent.
 
@@ -20,9 +20,12 @@ class Place:
     :ivar ticket: the seat, or a position in a queue; None: it needs none, or has given it back.
     """
 
-    counts: list[tuple[Cap, str]]
-    ticket: Ticket | None = None
-    _age: int = 0
+    __slots__ = ("_age", "counts", "ticket")
+
+    def __init__(self, counts: list[tuple[Cap, str]], ticket: Ticket | None = None) -> None:
+        self.counts = counts
+        self.ticket = ticket
+        self._age = 0
 
     def leave(self) -> None:
         """Give up all that the request has."""
@@ -49,7 +52,6 @@ class Place:
         """Handle the head of a 101, or of another answer whose body is incomplete."""
 
 
-@define(eq=False, slots=True)
 class StreamPlace(Place):
     """The admission of a stream, which takes a seat until its answer begins.
 
@@ -58,9 +60,15 @@ class StreamPlace(Place):
     :ivar patience: longest time for which it has its seat, s.
     """
 
-    stream: tuple[Cap, str] | None = field(kw_only=True)
-    is_long_running: bool = field(kw_only=True)
-    patience: float = field(kw_only=True)
+    __slots__ = ("is_long_running", "patience", "stream")
+
+    def __init__(
+        self, stream: tuple[Cap, str] | None, *, is_long_running: bool = True, patience: float = inf
+    ) -> None:
+        super().__init__([])
+        self.stream = stream
+        self.is_long_running = is_long_running
+        self.patience = patience
 
     def leave(self) -> None:
         """Give up all that the request has."""

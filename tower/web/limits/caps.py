@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tower.kube.status import StatusError
 
 #: Upstream's text of an answer with 429.
-TOO_MANY = "Too many requests, please try again later."
+TOO_MANY: Final = "Too many requests, please try again later."
 
 #: Requested delay of a retry, s; upstream's.
-RETRY_AFTER = 1
+RETRY_AFTER: Final = 1
 
 
 def too_many(cause: str) -> StatusError:

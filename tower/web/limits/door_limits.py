@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any
-
-from attrs import define, field
+from typing import Any, Final
 
 from tower.kube.status import StatusError
 from tower.web.limits.active_users import ActiveUsers
@@ -16,10 +14,9 @@ from tower.web.limits.seat_pool import SeatPool, Ticket
 
 #: Methods of requests that change nothing.  Upstream decides by verb (``get``, ``list``, ``watch``), so there
 #: OPTIONS and some HEAD are mutating; see the differences in docs/limits.md.
-_READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+_READS: Final = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
-@define(eq=False)
 class DoorLimits:
     """The limits of all ports together.
 
@@ -31,12 +28,20 @@ class DoorLimits:
     :ivar timed_out: requests that waited too long.
     """
 
-    reading: SeatPool | None = None
-    mutating: SeatPool | None = None
-    by_cluster: Cap | None = None
-    by_user: Cap | None = None
-    streams: Cap | None = None
-    timed_out: int = field(default=0, init=False)
+    def __init__(
+        self,
+        reading: SeatPool | None = None,
+        mutating: SeatPool | None = None,
+        by_cluster: Cap | None = None,
+        by_user: Cap | None = None,
+        streams: Cap | None = None,
+    ) -> None:
+        self.reading = reading
+        self.mutating = mutating
+        self.by_cluster = by_cluster
+        self.by_user = by_user
+        self.streams = streams
+        self.timed_out = 0
 
     @classmethod
     def of(cls, options: Mapping[str, Any], active: ActiveUsers | None = None) -> DoorLimits:
@@ -87,7 +92,7 @@ class DoorLimits:
         :raise StatusError: 429: a cap is reached, or too many requests wait.
         """
         stream = next(iter(self._count((self.streams, user))), None)
-        place = StreamPlace([], stream=stream, is_long_running=is_long_running, patience=patience)
+        place = StreamPlace(stream, is_long_running=is_long_running, patience=patience)
         pool = self.reading if method in _READS else self.mutating
         try:
             if not is_long_running:

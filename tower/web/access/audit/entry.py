@@ -61,7 +61,7 @@ class Entry(RequestEntry):
         *("_audit", "_connection", "_over", "_received_before", "_sent_before", "is_plain"),
         *("acting", "address", "agent", "answer_record", "cluster", "credential", "decision", "extra"),
         *("groups", "head", "id", "impersonated", "line", "member", "method", "policies", "reason"),
-        *("recorded", "records_bodies", "request_record", "uid"),
+        *("recorded", "request_record", "uid"),
         *("upgrades", "uri", "user", "withheld"),
     )
 

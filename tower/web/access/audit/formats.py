@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tower.escaping import json_text, quoted
 from tower.kube.audit.bodies import RecordedBody
@@ -26,40 +26,42 @@ if TYPE_CHECKING:
     from tower.web.access.audit.request_entry import RequestEntry
 
 #: The values of ``--audit-log-format``.
-LEGACY, JSON = FORMATS = ("legacy", "json")
+LEGACY: Final = "legacy"
+JSON: Final = "json"
+FORMATS: Final = (LEGACY, JSON)
 
 #: Length to which a User-Agent is truncated, characters; as in kube-apiserver.
-AGENT_LIMIT = 1024
+AGENT_LIMIT: Final = 1024
 
 #: Annotations of events.
-GROUP = "cluster.kubesphere.io"
-CLUSTER = f"{GROUP}/name"
-CREDENTIAL = f"{GROUP}/credential"
-ROLE = f"{GROUP}/credential-role"
-MEMBER_TOKEN = f"{GROUP}/member-token"
-POLICIES = f"{GROUP}/access-policies"
-DECISION = "authorization.k8s.io/decision"
-REASON = "authorization.k8s.io/reason"
-MEMBER_USER = f"{GROUP}/member-user"
-MEMBER_GROUPS = f"{GROUP}/member-groups"
-BYTES_RECEIVED = f"{GROUP}/bytes-received"
-BYTES_SENT = f"{GROUP}/bytes-sent"
-REQUEST_BODY = f"{GROUP}/request-body"
-ANSWER_BODY = f"{GROUP}/response-body"
-TRUNCATED = "audit.k8s.io/truncated"
+GROUP: Final = "cluster.kubesphere.io"
+CLUSTER: Final = f"{GROUP}/name"
+CREDENTIAL: Final = f"{GROUP}/credential"
+ROLE: Final = f"{GROUP}/credential-role"
+MEMBER_TOKEN: Final = f"{GROUP}/member-token"
+POLICIES: Final = f"{GROUP}/access-policies"
+DECISION: Final = "authorization.k8s.io/decision"
+REASON: Final = "authorization.k8s.io/reason"
+MEMBER_USER: Final = f"{GROUP}/member-user"
+MEMBER_GROUPS: Final = f"{GROUP}/member-groups"
+BYTES_RECEIVED: Final = f"{GROUP}/bytes-received"
+BYTES_SENT: Final = f"{GROUP}/bytes-sent"
+REQUEST_BODY: Final = f"{GROUP}/request-body"
+ANSWER_BODY: Final = f"{GROUP}/response-body"
+TRUNCATED: Final = "audit.k8s.io/truncated"
 
 #: Role in the logs; others have none there.
-TRUSTED_CALLER = "trusted-caller"
+TRUSTED_CALLER: Final = "trusted-caller"
 
 #: The beginning of each event.
-EVENT_HEAD = '{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
+EVENT_HEAD: Final = '{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 
 # Formatting of numbers takes longer than finding their text.
-_DIGITS = [f"{number:03d}" for number in range(1000)]
-_THOUSANDTHS = [digits.encode() for digits in _DIGITS]
-_MILLIONTHS = [digits + b"Z" for digits in _THOUSANDTHS]
+_DIGITS: Final = [f"{number:03d}" for number in range(1000)]
+_THOUSANDTHS: Final = [digits.encode() for digits in _DIGITS]
+_MILLIONTHS: Final = [digits + b"Z" for digits in _THOUSANDTHS]
 
-_NO_BODY = RecordedBody()
+_NO_BODY: Final = RecordedBody()
 
 
 def event_of(entry: Entry, stage: str, answer: ResponseRecord, now: float, *, truncated: bool = False) -> str:

@@ -7,7 +7,7 @@ from parts that are built once.  All requests of a user and client share most of
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tower.kube.audit.policy import COMPLETE, NONE, RECEIVED, CompiledPolicy
 from tower.web.access.audit.entry import Entry
@@ -15,14 +15,14 @@ from tower.web.access.audit.formats import EVENT_HEAD, annotations_of, stamp, st
 from tower.web.access.audit.request_entry import UNANSWERED, RequestEntry
 from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
-from tower.web.request_id import ID, id_line
+from tower.web.request_id import ID_BEGIN, ID_END, id_line
 
 if TYPE_CHECKING:
     from tower.web.access.audit.audit import Audit
 
 # Between parts of all events.
-_RECEIPT = b'"requestReceivedTimestamp":"'
-_STAMP = b'","stageTimestamp":"'
+_RECEIPT: Final = b'"requestReceivedTimestamp":"'
+_STAMP: Final = b'","stageTimestamp":"'
 
 
 class SharedParts:
@@ -112,12 +112,11 @@ class KnownEntry(RequestEntry):
 
     __slots__ = ("_begin", "_ended", "_known", "_line", "waits")
 
-    records_bodies = False
-
     def __init__(self, known: KnownRequest, line: bytes, received: float, *, waits: bool) -> None:
         self._known = known
         self._line = line
         self._answer = UNANSWERED
+        self.records_bodies = False
         self.received = received
         self._ended = 0.0  # s since the epoch
         self.status = ""
@@ -137,7 +136,7 @@ class KnownEntry(RequestEntry):
     def add_to(self, parts: list[bytes]) -> int:
         """Add the events of the batch to *parts*; return their number."""
         self.waits = False
-        known, name, begin, count = self._known, self._line[ID], self._begin, 0
+        known, name, begin, count = self._known, self._line[ID_BEGIN:ID_END], self._begin, 0
         shared = known.shared
         if not begin:
             begin = self._begin = stamp(self.received)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from mypy_extensions import mypyc_attr
 
 from tower.escaping import json_text
 from tower.http.requests import Fields
@@ -20,17 +22,18 @@ if TYPE_CHECKING:
     from tower.web.access.authentication.identity import Identity
 
 #: Fields of a Status, of its details and of their causes that are strings.
-_TEXTS = ("status", "message", "reason")
-_DETAILS = ("name", "group", "kind", "uid")
-_CAUSE = ("reason", "message", "field")
+_TEXTS: Final = ("status", "message", "reason")
+_DETAILS: Final = ("name", "group", "kind", "uid")
+_CAUSE: Final = ("reason", "message", "field")
 
 #: Largest number in a field of type ``int32``.
-_INT32 = (1 << 31) - 1
+_INT32: Final = (1 << 31) - 1
 
 #: The answer, until there is one.
-UNANSWERED = ResponseRecord(0)
+UNANSWERED: Final = ResponseRecord(0)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RequestEntry:
     """The base of both kinds of entries.
 
@@ -39,7 +42,7 @@ class RequestEntry:
     :ivar status: ``responseStatus`` from a member's Status, in JSON; empty: the member sent none.
     """
 
-    __slots__ = ("_answer", "received", "status")
+    __slots__ = ("_answer", "received", "records_bodies", "status")
 
     records_bodies: bool
     _answer: ResponseRecord
