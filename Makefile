@@ -122,6 +122,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) tools/check-native
 	$(PY) tools/check-prose
 
 format: $(VENV)/.ready

@@ -387,7 +387,7 @@ def _token(authorization: bytes) -> bytes | None:
     return rest.strip() or None if scheme.lower() == b"bearer" else None
 
 
-_NONE: frozenset[bytes] = frozenset()
+_NONE: Final[frozenset[bytes]] = frozenset()
 
 
 def _named(options: list[bytes]) -> frozenset[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -17,33 +17,33 @@ from tower.kube.head_fields import FORM, RefusedHead, Upstream, check_fields
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 
 #: `Rewritten.length` of a chunked body.
-CHUNKED = -1
+CHUNKED: Final = -1
 
-_LINE = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
+_LINE: Final = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
 # Common case: "%", "\\" and ";" occur in the query only, and no path segment begins with a dot.
-_PATH = rb"[!\"$&-\-/-:<->@-\[\]-~]*"
-_PLAIN_LINE = re.compile(
+_PATH: Final = rb"[!\"$&-\-/-:<->@-\[\]-~]*"
+_PLAIN_LINE: Final = re.compile(
     rb"(?!CONNECT )[A-Z]+ /" + _PATH + rb"(?:(?<!/)\." + _PATH + rb")*"
     rb"(?: HTTP/1\.1\r\n|\?[!\"$-~]* HTTP/1\.1\r\n)"
 )  # fmt: skip
 
-_LENGTH = b"Content-Length: "
-_LONGEST_LENGTH = 18  # digits
-_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_LENGTH: Final = b"Content-Length: "
+_LONGEST_LENGTH: Final = 18  # digits
+_CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
-_EVERY = SystemIdentities(allow_all=True)
+_EVERY: Final = SystemIdentities(allow_all=True)
 
 #: Cache of checked fields of requests without a body: most entries, and longest key, B.
-KNOWN_FIELDS = 256
-LONGEST_KNOWN = 4096
+KNOWN_FIELDS: Final = 256
+LONGEST_KNOWN: Final = 4096
 
 # The proxy's last field if it keeps an audit log; the only one that differs between similar requests.
-_AUDIT_ID = b"Audit-Id: "
-_AUDIT_FIELD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
-_AUDIT_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
+_AUDIT_ID: Final = b"Audit-Id: "
+_AUDIT_FIELD: Final = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
+_AUDIT_SIZE: Final = 2 + len(_AUDIT_ID) + 36 + 4
 
 
-_OVERRIDDEN = (
+_OVERRIDDEN: Final = (
     "the request has a credential, and the agent's own is a client certificate, which would take precedence: "
     "give the agent a token instead, to use --allow-member-tokens"
 )

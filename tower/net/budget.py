@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 #: One part in so many of a budget is never lent to windows, for needs that cannot wait.
-_PARTS = 8
+_PARTS: Final = 8
 
 
 class Budget:
@@ -40,11 +40,11 @@ class Budget:
 
 
 #: Memory of all unauthenticated clients: one part in so many of the process's budget, and its minimum, B.
-UNAUTHENTICATED_PART = 16
-UNAUTHENTICATED_MINIMUM = 256 * 1024
+UNAUTHENTICATED_PART: Final = 16
+UNAUTHENTICATED_MINIMUM: Final = 256 * 1024
 
 #: Added to every age when holders are compared, s, so that among new ones the largest is evicted first.
-_NEW = 0.1
+_NEW: Final = 0.1
 
 
 class MemoryHolder(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tower.errors import PeerError, StreamRefused
 from tower.escaping import PEER_TEXT_LIMIT, reported, shortened
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tower.conch.connection.channel import Channel
     from tower.conch.connection.mux import Mux
 
-_NUMBER = Struct(">I")
+_NUMBER: Final = Struct(">I")
 
 #: Refusal codes (each begins a refusal's text) and their RFC 4254 numbers; 2 for all others.
-CODES = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
+CODES: Final = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
 
 #: Codes of `StreamRefused` that a refusal can carry.
-KNOWN_CODES = frozenset((*CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))
+KNOWN_CODES: Final = frozenset((*CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))
 
 
 class BadMessage(PeerError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 #: Smaller pieces are joined up to this size, B: many small ones must not cost many objects.
-_PIECE = 16 * 1024
+_PIECE: Final = 16 * 1024
 
 
 class ReceiveQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tower.websocket.frames import BINARY, FrameReader, FrameWriter, Piece
 
@@ -26,7 +26,7 @@ class Unframed:
 
 
 #: The only instance.
-UNFRAMED = Unframed()
+UNFRAMED: Final = Unframed()
 
 #: Parses the peer's frames, and makes ours.
 Reader: TypeAlias = FrameReader | Unframed

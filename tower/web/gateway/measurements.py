@@ -12,7 +12,7 @@ and bytes that are not an HTTP request, are not measured.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from tower.web.request_kind import stand_in
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 Finished: TypeAlias = tuple[str, bytes, bytes, bytes, int, bool, float, float, float]
 
 #: In place of the status: the answer had begun, and the member or Tower aborted it.
-ABORTED = 600
+ABORTED: Final = 600
 
 #: Number of finished requests that are counted at once.
-BATCH = 256
+BATCH: Final = 256
 
 #: Longest target that `RequestMeter.finished` keeps, B: unauthenticated clients choose it.
-LONGEST_TARGET = 512
+LONGEST_TARGET: Final = 512
 
 
 class RequestMeter(Protocol):

@@ -7,7 +7,7 @@ many requests, and bodies are streamed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 from twisted.internet.defer import CancelledError, Deferred
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
     from tower.web.gateway.upstream.cluster_upstream import ClusterUpstream
 
-_ONLY_KUBERNETES = "users are impersonated at the API server only: omit Impersonate-* fields (--as)"
+_ONLY_KUBERNETES: Final = "users are impersonated at the API server only: omit Impersonate-* fields (--as)"
 
 #: Cure of a failed request that the cluster may have received.
-_CHECK_EFFECT = "check whether the request had an effect, then retry"
+_CHECK_EFFECT: Final = "check whether the request had an effect, then retry"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

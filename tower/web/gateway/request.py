@@ -183,8 +183,9 @@ class Request(ReceivedRequest):
 
     def send(self, relay: Relay) -> None:
         """Send it to a cluster."""
-        if self.observation is not None:
-            self.observation.target = relay.target
+        observation = self.observation
+        if observation is not None:
+            observation.target = relay.target
             self.make_id()
         make = self.proxyClientFactoryClass
         if self.entry is not None and self.entry.records_bodies and relay.target == KUBERNETES:

@@ -13,18 +13,19 @@ together, and others wait for all four in the proxy and the agent, and again in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 #: Requests of a user that do not delay those of others much.
-LIGHT = 32
+LIGHT: Final = 32
 
 #: Requests per second that a user with more seats may complete.
-RATE = 200.0
+RATE: Final = 200.0
 
 #: How long a user counts as active, s: at least this, and at most twice as long.
-PERIOD = 1.0
+PERIOD: Final = 1.0
 
 #: Weight of one request in the mean duration of a user's requests.
-_WEIGHT = 1 / 16
+_WEIGHT: Final = 1 / 16
 
 
 class ActiveUsers:

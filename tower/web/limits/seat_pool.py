@@ -17,22 +17,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tower.web.limits.active_users import LIGHT, ActiveUsers
 
 #: Number of queues and the part of them that one flow uses: upstream's defaults.
-QUEUES = 64
-HAND = 6
+QUEUES: Final = 64
+HAND: Final = 6
 
 #: Number of queues that one user's flows share.  A hash of 62 bits deals 10 of 64, but not 11, about evenly.
-USER_HAND = 10
+USER_HAND: Final = 10
 
 #: Most requests that wait in one queue; a user's connection has at most one.
-QUEUE_LENGTH = 256
+QUEUE_LENGTH: Final = 256
 
 #: Longest wait, as a part of the timeout of requests; upstream's.
-PATIENCE = 1 / 4
+PATIENCE: Final = 1 / 4
 
 
 class Seated(Protocol):

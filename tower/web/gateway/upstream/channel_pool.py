@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -26,19 +27,19 @@ from tower.web.gateway.upstream.late_servers import LateServers
 from tower.web.gateway.upstream.open_failures import open_failure, silent_text
 
 #: How long the requests of one client wait for a cluster whose agent is reconnecting, s.
-WAIT = 5.0
+WAIT: Final = 5.0
 
 #: How long a request that was sent to an API server known not to answer waits, s.
-SENT_WAIT = 25.0
+SENT_WAIT: Final = 25.0
 
 #: How long an idle channel is kept, s; API servers close idle connections after 90 s.
-IDLE = 60.0
+IDLE: Final = 60.0
 
 #: Maximum number of idle channels for each cluster and target.
-KEPT = 64
+KEPT: Final = 64
 
 #: Interval of `ChannelPool.sweep`, s.
-SWEEP_PERIOD = 5.0
+SWEEP_PERIOD: Final = 5.0
 
 
 @dataclass(slots=True)

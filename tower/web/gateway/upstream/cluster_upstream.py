@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tower.net.pipes import NoReceiver
 from tower.tunnels import Tunnel
 from tower.tunnels.live import TunnelChannel
@@ -14,7 +16,7 @@ class _Discarded(NoReceiver):
         """Ignore the bytes."""
 
 
-_DISCARDED = _Discarded()
+_DISCARDED: Final = _Discarded()
 
 
 class ClusterUpstream:
@@ -43,9 +45,9 @@ class ClusterUpstream:
         self.channel.abort()
 
     def _leave(self) -> None:
-        if self.shelf is not None and self in self.shelf:
-            self.shelf.remove(self)
-        self.shelf = None
+        shelf, self.shelf = self.shelf, None
+        if shelf is not None and self in shelf:
+            shelf.remove(self)
 
     def received(self, data: memoryview) -> None:
         """Abort: bytes without a request mean that the sender is out of step."""
