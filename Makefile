@@ -77,7 +77,7 @@ help:
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py twisted/plugins/tower_plugins.py
+$(VENV)/.ready: $(wildcard requirements*.lock tools/wheels/*.py) pyproject.toml setup.py twisted/plugins/tower_plugins.py
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
