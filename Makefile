@@ -25,8 +25,8 @@ QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
-# Builds the image three times: two minutes of processor time.
-IMAGE := $(filter %.test_image,$(INTEGRATION))
+# Builds the image three times, and a compiled wheel: three minutes of processor time.
+IMAGE := $(filter %.test_image %.test_wheels,$(INTEGRATION))
 # All operations of kubectl, new and old, by several methods; a user's first steps.
 KUBECTL := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_migration %.test_install %.test_demo,$(INTEGRATION))
 BUSY := $(filter %.test_isolation %.test_xcrypto %.test_outbound %.test_streams \
@@ -60,7 +60,7 @@ SLOW := $(addprefix slow-,waiting door operation peers attacks kubectl host busy
 # everything takes longer, and idle API servers use time.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz soak realcluster go-clients image charts native wheels relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
@@ -72,6 +72,8 @@ help:
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
 	@echo "make image           the container image and its list of contents, in dist/ (ARCH=arm64: for another machine)"
+	@echo "make native          compile the data path in this checkout; TOWER_NATIVE=0 runs Tower without"
+	@echo "make wheels          the sdist, a wheel in Python, and a compiled one for each CPython here, in dist/"
 	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
@@ -197,8 +199,16 @@ charts: $(VENV)/.ready go
 	@helm=$$($(PY) -c 'from tests.integration.helm import helm; print(helm())') && \
 	for chart in charts/*; do $$helm package --destination dist $$chart || exit 1; done
 
+native: export TOWER_NATIVE = 1
+native: $(VENV)/.ready
+	@$(PY) -m pip install -q --no-deps --use-pep517 --config-settings editable_mode=compat -e .
+
+wheels:
+	@tools/make-wheels $(PYTHON)
+
 relock: $(VENV)/.ready
 	@tools/relock "$(PYTHON)"
 
 clean:
+	rm -f tower_*__mypyc.*.so $$(find tower -name "*.so")
 	rm -rf .venv .venv-* build dist _trial_temp* *.egg-info .mypy_cache .ruff_cache .hypothesis
