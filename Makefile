@@ -156,7 +156,7 @@ slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
 
 slow-image: $(VENV)/.ready
-	$(TRIAL) --limit 900 $(IMAGE)
+	$(TRIAL) --limit 1800 $(IMAGE)
 
 slow-alone: $(VENV)/.ready
 	$(TRIAL) --limit 1500 $(ALONE)
