@@ -34,8 +34,8 @@ QUICK := $(filter %.test_cli %.test_network_paths %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
-# Builds the image three times: two minutes of processor time.
-IMAGE := $(filter %.test_image,$(INTEGRATION))
+# Builds the image three times, and a compiled wheel: three minutes of processor time.
+IMAGE := $(filter %.test_image %.test_wheels,$(INTEGRATION))
 # All operations of kubectl, new and old, by several methods; a user's first steps.
 KUBECTL := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_migration %.test_install %.test_demo,$(INTEGRATION))
 BUSY := $(filter %.test_isolation %.test_xcrypto %.test_outbound %.test_streams \
@@ -69,25 +69,26 @@ SLOW := $(addprefix slow-,waiting door operation peers attacks kubectl host busy
 # everything takes longer, and idle API servers use time.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside native slow slow-pure slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz fuzz-pure soak realcluster go-clients image charts relock clean
+.PHONY: help venv kubectl go demo test check quick aside native slow slow-pure slow-kubectl slow-busy slow-waiting slow-operation slow-host slow-attacks slow-door slow-peers slow-crowd slow-image slow-alone check-pythons lint format bench fuzz fuzz-pure soak realcluster go-clients image charts wheels relock clean
 
 help:
 	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
 	@echo "make test            all checks and tests, with a real API server"
 	@echo "make check           static checks and quick tests"
 	@echo "make check-pythons   make check on every supported Python installed here"
-	@echo "make native          compiles the data path in this checkout; TOWER_NATIVE=0 runs Python all the same"
+	@echo "make native          compile the data path in this checkout; TOWER_NATIVE=0 runs Python all the same"
 	@echo "make lint            static checks"
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
 	@echo "make image           the container image and its list of contents, in dist/ (ARCH=arm64: for another machine)"
+	@echo "make wheels          the sdist, a wheel in Python, and a compiled one for each CPython here, in dist/"
 	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py twisted/plugins/tower_plugins.py
+$(VENV)/.ready: $(wildcard requirements*.lock tools/wheels/*.py) pyproject.toml setup.py twisted/plugins/tower_plugins.py
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -95,9 +96,7 @@ $(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py 
 native: $(VENV)/.ready
 	@TOWER_NATIVE=1 $(PY) -c 'import tower' 2>/dev/null || { \
 		echo "compiling the data path ..."; \
-		rm -f tower_*__mypyc.*.so && \
-		$(PY) -m pip install -q setuptools==84.2.1 && \
-		TOWER_NATIVE=1 $(PY) setup.py -q build_ext --inplace; }
+		TOWER_NATIVE=1 $(PY) -m pip install -q --no-deps --use-pep517 --config-settings editable_mode=compat -e .; }
 
 # Only if the machine has none; `make check` needs neither.
 kubectl: $(VENV)/.ready
@@ -178,7 +177,7 @@ slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
 
 slow-image: $(VENV)/.ready
-	$(TRIAL) --limit 900 $(IMAGE)
+	$(TRIAL) --limit 1800 $(IMAGE)
 
 slow-alone: $(VENV)/.ready
 	$(TRIAL) --limit 1500 $(ALONE)
@@ -224,9 +223,12 @@ charts: $(VENV)/.ready go
 	@helm=$$($(PY) -c 'from tests.integration.helm import helm; print(helm())') && \
 	for chart in charts/*; do $$helm package --destination dist $$chart || exit 1; done
 
+wheels:
+	@tools/make-wheels $(PYTHON)
+
 relock: $(VENV)/.ready
 	@tools/relock "$(PYTHON)"
 
 clean:
+	rm -f tower_*__mypyc.*.so $$(find tower -name "*.so")
 	rm -rf .venv .venv-* build dist _trial_temp* *.egg-info .mypy_cache .ruff_cache .hypothesis
-	find . -name '*.so' -delete

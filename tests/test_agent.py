@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
 from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
+from tower import agent as agent_module
 from tower.agent import REFRESH, Agent, Options, makeService
 from tower.kube.member_check import TIMEOUT
 from tower.member import object_name
@@ -251,6 +252,12 @@ class AgentTests(SynchronousTestCase):
         with capturedLogs() as later:
             self.reactor.advance(600)
         self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 2)
+
+    def test_unusable_extensions(self) -> None:
+        """The reason why compiled modules are not used is logged."""
+        self.patch(agent_module, "WARNINGS", ["running without compiled modules: x"])
+        events = self.start(self.make())
+        self.assertIn("running without compiled modules: x", [e.get("text") for e in events])
 
     def test_kubernetes_service(self) -> None:
         """--kubernetes-service replaces the kubeconfig's server."""

@@ -25,6 +25,12 @@ class LockTests(SynchronousTestCase):
         self.assertGreater(len(tested), 10)
         self.assertEqual(pins(ROOT / "tools/image/runtime.lock"), tested)
 
+    def test_compiler(self) -> None:
+        """The data path is compiled with exactly the tested versions."""
+        tested = pins(ROOT / "requirements.lock") | pins(ROOT / "requirements-native.lock")
+        self.assertIn("mypy", tested)
+        self.assertEqual(pins(ROOT / "tools/image/native.lock"), tested)
+
     def test_digests(self) -> None:
         """Each package has at least one digest."""
         for path in (ROOT / "tools/image").glob("*.lock"):

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
 from tests.store.kubernetes.kit import opened, put_cluster
+from tower import proxy as proxy_module
 from tower.control.proxy_options import Options
 from tower.controller.host_access import HostAccess
 from tower.kube.rest.reflector_group import COLLECT
@@ -107,6 +109,13 @@ class HostProblemTests(SynchronousTestCase):
         self.pump(1)
         self.assertEqual(list(self.proxy), [self.proxy.controller])
         self.successResultOf(self.proxy.stopService())
+
+    def test_unusable_extensions(self) -> None:
+        """The reason why compiled modules are not used is logged."""
+        self.patch(proxy_module, "WARNINGS", ["running without compiled modules: x"])
+        with capturedLogs() as events:
+            self.proxy._log_start()
+        self.assertIn("running without compiled modules: x", [e.get("text") for e in events])
 
     def test_without_host(self) -> None:
         """A proxy without a host cluster has none."""

@@ -12,3 +12,9 @@ WHY_PURE = native.choose(os.environ.get(native.VARIABLE, ""), Path(__file__).par
 
 #: Which version of the modules of the data path is used: ``native`` (compiled) or ``pure`` (Python).
 BUILD = "pure" if WHY_PURE else "native"
+
+#: Warnings for the logs of programs.
+WARNINGS = native.warnings_of(WHY_PURE)
+
+#: Version and build, for ``--version``.
+VERSION = f"{__version__} ({BUILD})"

@@ -14,7 +14,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower import __version__
+from tower import WARNINGS, __version__
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
@@ -301,7 +301,7 @@ class Agent(MultiService):
             server=join_address(member.host, member.port),
             proxy=str(options.server),
         )
-        for warning in (*member.warnings, *self._warnings):
+        for warning in (*WARNINGS, *member.warnings, *self._warnings):
             self._log.warn("{text}", text=warning)
         if options.given.get("token") == "flag":
             self._log.warn(

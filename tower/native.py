@@ -2,17 +2,17 @@
 
 `MODULES` can be compiled by mypyc (see ``setup.py``).  The result is one library for all of them, whose name
 contains the digest of their sources, and for each module a small extension next to its ``.py``.  All of them
-are used, or none: if a part is missing, broken, or of other sources, the modules in Python are imported.
+are used, or none: if a part is missing, truncated, or of other sources, the modules in Python are imported.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
+import struct
 import sys
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -74,6 +74,13 @@ MODULES = (
 VARIABLE = "TOWER_NATIVE"
 
 
+#: Why the modules in Python are used if no others are installed.
+NOT_INSTALLED = "Tower was installed without compiled modules"
+
+#: Last words of an error.
+_CURE = "install Tower again, or set TOWER_NATIVE=0"
+
+
 class NotNative(ImportError):
     """The compiled modules cannot be used."""
 
@@ -116,21 +123,64 @@ def load(root: Path) -> None:
 
     :raise NotNative: it is missing, does not work on this Python, or was compiled from other sources.
     """
-    suffix = EXTENSION_SUFFIXES[0]
-    extensions = [source_of(root, module).with_suffix(suffix) for module in MODULES]
-    there = [extension for extension in extensions if extension.exists()]
+    extensions = [source_of(root, module).with_suffix(EXTENSION_SUFFIXES[0]) for module in MODULES]
+    there = {extension for extension in extensions if extension.exists()}
     if not there:
-        raise NotNative("Tower was installed without compiled modules for this Python")
-    library = library_of(root)
+        source = source_of(root, MODULES[0])
+        for foreign in source.parent.glob(f"{source.stem}.*.so"):
+            raise NotNative(f"{foreign} was compiled for another Python; {_CURE}")
+        raise NotNative(NOT_INSTALLED)
+    name = library_of(root)
     for extension in extensions:
         if extension not in there:
-            raise NotNative(f"{extension} is missing; install Tower again")
-        if library.encode() not in extension.read_bytes():
-            raise NotNative(f"{extension} was compiled from other sources; install Tower again")
+            raise NotNative(f"{extension} is missing; {_CURE}")
+        data = extension.read_bytes()
+        if _is_truncated(data[:64], len(data)):
+            raise NotNative(f"{extension} is truncated; {_CURE}")
+        if name.encode() not in data:
+            raise NotNative(f"{extension} was compiled from other sources; {_CURE}")
+    _load_library(name, root / f"{name}{EXTENSION_SUFFIXES[0]}")
+
+
+def _load_library(name: str, path: Path) -> None:
+    """Load the library, which the extensions import by its name.
+
+    :raise NotNative: it is missing or cannot be loaded.
+    """
     try:
-        importlib.import_module(library)
-    except ImportError as e:
-        raise NotNative(f"the library {library} cannot be loaded: {e}") from e
+        with path.open("rb") as file:
+            if _is_truncated(file.read(64), path.stat().st_size):
+                raise NotNative(f"{path} is truncated; {_CURE}")
+        spec = spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        library = module_from_spec(spec)
+        spec.loader.exec_module(library)
+    except NotNative:
+        raise
+    except FileNotFoundError:
+        raise NotNative(f"{path} is missing; {_CURE}") from None
+    except (ImportError, OSError, SystemError) as e:
+        raise NotNative(f"{path} cannot be loaded ({e}); {_CURE}") from e
+    sys.modules[name] = library
+
+
+def _is_truncated(header: bytes, size: int) -> bool:
+    """Return whether the table at the end of an ELF file is outside the file; loading that would be fatal.
+
+    Only files for 64 bits are checked.
+
+    :param header: the first 64 B.
+    :param size: B.
+    """
+    if len(header) < 64:
+        return True
+    if header[:5] != b"\x7fELF\x02":
+        return False
+    order = "<" if header[5] == 1 else ">"
+    (table,) = struct.unpack_from(f"{order}Q", header, 0x28)
+    entry, count = struct.unpack_from(f"{order}HH", header, 0x3A)
+    return bool(table + entry * count > size)
 
 
 def choose(wanted: str, root: Path) -> str:
@@ -155,3 +205,13 @@ def choose(wanted: str, root: Path) -> str:
             return ""
     sys.meta_path.insert(0, PythonFinder(root))
     return why
+
+
+def warnings_of(why: str) -> list[str]:
+    """Return a warning for the log if compiled modules are installed and cannot be used.
+
+    :param why: the result of `choose`.
+    """
+    if why in ("", NOT_INSTALLED, f"{VARIABLE}=0"):
+        return []
+    return [f"running without compiled modules: {why}"]

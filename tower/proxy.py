@@ -14,7 +14,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower import __version__
+from tower import WARNINGS, __version__
 from tower.clusters.availability_summary import availability_summary
 from tower.clusters.records import Records
 from tower.control.default_cluster import read_access
@@ -294,7 +294,8 @@ class Proxy(MultiService):
             plain=None if port is None else join_address(host, port),
             _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",
         )
-        for text in (*self._options.warnings, *self._files.unshared(self._records.clusters.list())):
+        unshared = self._files.unshared(self._records.clusters.list())
+        for text in (*WARNINGS, *self._options.warnings, *unshared):
             self._log.warn("{text}", text=text)
         if is_wildcard(host) and self._options.public_address is None:
             self._log.warn(

@@ -14,7 +14,7 @@ from tests.fakes.api import HOST_KEY
 from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse, FakeTerminal
 from tests.fakes.tunnels import FakeTunnel
-from tower import __version__
+from tower import VERSION, __version__
 from tower.clusters.object_meta import DRAIN, MEMBER_TOKENS, ObjectMeta
 from tower.controller.objects.host_cluster import FINALIZER
 from tower.web.api.issuer import Published
@@ -520,10 +520,10 @@ class WayInTests(CommandTestCase):
     def test_version(self) -> None:
         """The output has the versions of the command and of a known proxy."""
         self.connection = _always(200, b'{"gitVersion":"v9.9.9"}')
-        self.assertEqual(self.good("version"), f"tower {__version__}\nproxy v9.9.9\n")
-        self.assertEqual(self.good("version", "--client"), f"tower {__version__}\n")
+        self.assertEqual(self.good("version"), f"tower {VERSION}\nproxy v9.9.9\n")
+        self.assertEqual(self.good("version", "--client"), f"tower {VERSION}\n")
         code, text, note = self.run_tower("version", state=False)
-        self.assertEqual((code, text), (0, f"tower {__version__}\n"))
+        self.assertEqual((code, text), (0, f"tower {VERSION}\n"))
         self.assertIn("add --state-dir, --kubeconfig or --context", note)
 
     def test_help(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.doctor.kit import DoctorTestCase
 from tests.fakes.certificates import authority
+from tower import BUILD
 from tower.doctor import bundle
 from tower.doctor.bundle import redact, write_bundle
 from tower.doctor.findings import Finding, fail
@@ -83,6 +84,7 @@ class BundleTests(DoctorTestCase):
             "HTTPS_PROXY=http://[removed]@h:1\nTOWER_NAME=alpha\nTOWER_TOKEN=[removed]\n",
         )
         self.assertIn("Twisted", parts["tower-doctor/about.json"])
+        self.assertIn(f'"build": "{BUILD}"', parts["tower-doctor/about.json"])
         self.assertIn("users-ca.pem", parts["tower-doctor/state-directory.txt"])
         self.assertNotIn("dear", "".join(parts.values()))
 

@@ -138,6 +138,7 @@ class ImageTests(SynchronousTestCase):
         wait_for("the proxy", lambda: is_ready(port, "/health") or not proxy.program.running())
         self.assertTrue(proxy.program.running(), proxy.program.tail())
 
+        self.assertEqual(proxy.execute("tower", "--version").strip(), f"tower {tower.__version__} (native)")
         command = ("tower", "--state-dir", f"{STATE}/state")
         proxy.execute(*command, "cluster", "add", "alpha")
         line = shlex.split(proxy.execute(*command, "join", "alpha"))

@@ -16,7 +16,7 @@ from tests.integration.programs import LOOPBACK, Program, is_ready, run, wait_fo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PIP_PATIENCE = 300.0  # s
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "deploy", "tower", "twisted")
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "deploy", "tools/wheels", "tower", "twisted")
 
 
 class InstallTests(SynchronousTestCase):

@@ -70,7 +70,7 @@ PROXY: dict[str, Labels] = {
     "tower_member_credential_expiry_timestamp_seconds": CLUSTER,
     "tower_event_loop_lag_seconds": {},
     "tower_buffer_bytes": {},
-    "tower_build_info": {"program": ("proxy",), "python": (), "version": ()},
+    "tower_build_info": {"build": ("native", "pure"), "program": ("proxy",), "python": (), "version": ()},
     "tower_store_write_seconds": {},
     "process_cpu_seconds_total": {},
     "process_open_fds": {},
@@ -91,7 +91,7 @@ AGENT: dict[str, Labels] = {
     "tower_agent_dial_failures_total": {**TARGET, "reason": ()},
     "tower_agent_refusals_total": {"reason": ()},
     "tower_event_loop_lag_seconds": {},
-    "tower_build_info": {"program": ("agent",), "python": (), "version": ()},
+    "tower_build_info": {"build": ("native", "pure"), "program": ("agent",), "python": (), "version": ()},
     "process_cpu_seconds_total": {},
 }
 #: Metrics of a proxy with a host cluster; see `tests.integration.test_host_faults` and `test_leader`.

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower import __version__
+from tower import BUILD, __version__
 from tower.control import proxy_options
 from tower.member import options as agent_options
 from tower.options.variables import NOT_SETTINGS, OPTIONS, unknown_variables
@@ -98,7 +98,7 @@ class VersionTests(SynchronousTestCase):
     """--version."""
 
     def test_names(self) -> None:
-        """Each program displays its own name."""
+        """Each program displays its own name and version, and whether its modules are compiled."""
         for program, name in (
             (proxy_options.Options({}), "tower-proxy"),
             (agent_options.Options({}), "tower-agent"),
@@ -106,7 +106,7 @@ class VersionTests(SynchronousTestCase):
             out = io.StringIO()
             with redirect_stdout(out), self.assertRaises(SystemExit):
                 program.parse(["--version"])
-            self.assertEqual(out.getvalue(), f"{name} {__version__}\n")
+            self.assertEqual(out.getvalue(), f"{name} {__version__} ({BUILD})\n")
 
 
 class HelpTests(SynchronousTestCase):

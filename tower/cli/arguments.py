@@ -45,7 +45,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"tower {tower.__version__}")
+    top.add_argument("--version", action="version", version=f"tower {tower.VERSION}")
     top.add_argument(
         "--state-dir",
         metavar="DIR",

@@ -187,7 +187,7 @@ def _check_server(client: TowerClient) -> None:
 def _version(
     options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient], environ: Mapping[str, str]
 ) -> str:
-    text = f"tower {tower.__version__}"
+    text = f"tower {tower.VERSION}"
     if options.client:
         return text
     if not (options.kubeconfig or options.state_dir or options.context):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
-from tower import __version__
+from tower import BUILD, WHY_PURE, __version__
 from tower.doctor.findings import Finding, as_json, as_text
 from tower.drafts import draft_of
 from tower.errors import ConfigurationError
@@ -113,6 +113,8 @@ def _about() -> dict[str, object]:
     packages = {each.metadata["Name"]: each.version for each in distributions()}
     return {
         "tower": __version__,
+        "build": BUILD,
+        "why pure": WHY_PURE,
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": dict(sorted(packages.items())),

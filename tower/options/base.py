@@ -203,7 +203,7 @@ class EnvironmentOptions(usage.Options):
 
     def opt_version(self) -> None:
         """Display the program's version and exit."""
-        sys.stdout.write(f"{self._program} {tower.__version__}\n")
+        sys.stdout.write(f"{self._program} {tower.VERSION}\n")
         raise SystemExit(0)
 
     def secret(self, name: str) -> str | None:

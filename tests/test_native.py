@@ -1,0 +1,200 @@
+"""Tests of `tower.native`, with a folder of small sources and files that pretend to be compiled."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower import native
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Prints the files of two modules, and the result of the choice.
+PROBE = """
+import importlib, json, sys
+import tower
+from tower import native
+files = [importlib.import_module(name).__file__ for name in native.MODULES[:2]]
+print(json.dumps([files, tower.WHY_PURE]))
+"""
+
+
+def elf(data: bytes = b"", table: int = 64) -> bytes:
+    """Return the header of an ELF file for 64 bits, with a table at *table*, and *data*."""
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 0x28, table)
+    return bytes(header) + data
+
+
+class NativeTestCase(SynchronousTestCase):
+    """A test with a tree of sources."""
+
+    def setUp(self) -> None:
+        """Write the sources."""
+        self.root = Path(self.mktemp()).resolve()
+        for module in native.MODULES:
+            path = native.source_of(self.root, module)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"NAME = {module!r}\n")
+        finders = list(sys.meta_path)
+        self.addCleanup(lambda: sys.meta_path.__setitem__(slice(None), finders))
+
+    def extension(self, module: str) -> Path:
+        """Return the path of a compiled module."""
+        return native.source_of(self.root, module).with_suffix(EXTENSION_SUFFIXES[0])
+
+    def compile(self) -> Path:
+        """Write what is next to the sources after a compilation; return the path of the library."""
+        library = native.library_of(self.root)
+        for module in native.MODULES:
+            self.extension(module).write_bytes(elf(library.encode()))
+        path = self.root / f"{library}{EXTENSION_SUFFIXES[0]}"
+        path.write_bytes(elf(b"no code"))
+        return path
+
+    def fails(self, *words: str) -> None:
+        """Check that the modules in Python are chosen, for a reason with *words* that is logged."""
+        why = native.choose("", self.root)
+        for word in (*words, "install Tower again, or set TOWER_NATIVE=0"):
+            self.assertIn(word, why)
+        self.assertEqual(native.warnings_of(why), [f"running without compiled modules: {why}"])
+        self.assertIsInstance(sys.meta_path[0], native.PythonFinder)
+        error = self.assertRaises(native.NotNative, native.choose, "1", self.root)
+        self.assertEqual(str(error), f"TOWER_NATIVE=1: {why}")
+
+
+class ListTests(SynchronousTestCase):
+    """`MODULES`."""
+
+    def test_names(self) -> None:
+        """The names are sorted, and each is a module of Tower that is not a package."""
+        self.assertEqual(list(native.MODULES), sorted(set(native.MODULES)))
+        for module in native.MODULES:
+            path = native.source_of(ROOT, module)
+            self.assertTrue(path.is_file(), path)
+            self.assertNotEqual(path.name, "__init__.py")
+
+    def test_group(self) -> None:
+        """The name of the library changes with the sources."""
+        self.assertRegex(native.library_of(ROOT), r"\Atower_[0-9a-f]{16}__mypyc\Z")
+
+
+class ChoiceTests(NativeTestCase):
+    """`choose`."""
+
+    def test_not_installed(self) -> None:
+        """Without compiled modules, those in Python are used, and nothing is logged."""
+        why = native.choose("", self.root)
+        self.assertEqual(why, native.NOT_INSTALLED)
+        self.assertEqual(native.warnings_of(why), [])
+        error = self.assertRaises(native.NotNative, native.choose, "1", self.root)
+        self.assertEqual(str(error), f"TOWER_NATIVE=1: {native.NOT_INSTALLED}")
+
+    def test_off(self) -> None:
+        """TOWER_NATIVE=0 does not look at compiled modules, and nothing is logged."""
+        self.patch(native, "load", lambda root: self.fail("loaded"))
+        why = native.choose("0", self.root)
+        self.assertEqual(why, "TOWER_NATIVE=0")
+        self.assertEqual(native.warnings_of(why), [])
+        self.assertIsInstance(sys.meta_path[0], native.PythonFinder)
+
+    def test_on(self) -> None:
+        """Compiled modules that can be loaded are used: no finder is installed."""
+        self.patch(native, "load", lambda root: None)
+        finders = list(sys.meta_path)
+        for wanted in ("", "1"):
+            self.assertEqual(native.choose(wanted, self.root), "")
+        self.assertEqual(sys.meta_path, finders)
+        self.assertEqual(native.warnings_of(""), [])
+
+    def test_wrong(self) -> None:
+        """Any other value is an error that names the valid ones."""
+        for wanted in ("yes", "true", "2", " 1"):
+            error = self.assertRaises(ImportError, native.choose, wanted, self.root)
+            self.assertEqual(str(error), f"TOWER_NATIVE={wanted}: must be 0, 1 or empty")
+
+    def test_missing_part(self) -> None:
+        """If one extension is missing, none is used."""
+        self.compile()
+        path = self.extension(native.MODULES[7])
+        path.unlink()
+        self.fails(f"{path} is missing")
+
+    def test_missing_library(self) -> None:
+        """If the library is missing, no extension is used."""
+        path = self.compile()
+        path.unlink()
+        self.fails(f"{path} is missing")
+
+    def test_other_sources(self) -> None:
+        """If a module has changed since the compilation, no extension is used."""
+        self.compile()
+        native.source_of(self.root, native.MODULES[-1]).write_text("NAME = 'new'\n")
+        self.fails(f"{self.extension(native.MODULES[0])} was compiled from other sources")
+
+    def test_other_part(self) -> None:
+        """If one extension is from another compilation, none is used."""
+        self.compile()
+        path = self.extension(native.MODULES[3])
+        path.write_bytes(elf(b"tower_0123456789abcdef__mypyc"))
+        self.fails(f"{path} was compiled from other sources")
+
+    def test_garbage(self) -> None:
+        """A library that is not one is named, and not used."""
+        path = self.compile()
+        path.write_bytes(b"garbage" * 100)
+        self.fails(f"{path} cannot be loaded (")
+        self.assertNotIn(native.library_of(self.root), sys.modules)
+
+    def test_truncated(self) -> None:
+        """A truncated library or extension is never given to the loader, which would crash."""
+        path = self.compile()
+        for data in (b"", elf(table=4096), elf()[:40]):
+            path.write_bytes(data)
+            self.fails(f"{path} is truncated")
+        path = self.extension(native.MODULES[0])
+        path.write_bytes(elf(native.library_of(self.root).encode(), table=4096))
+        self.fails(f"{path} is truncated")
+
+    def test_foreign(self) -> None:
+        """Extensions for another Python are named, and not used."""
+        path = native.source_of(self.root, native.MODULES[0])
+        path = path.with_suffix(".cpython-27-x86_64-linux-gnu.so")
+        path.write_bytes(elf())
+        self.fails(f"{path} was compiled for another Python")
+
+
+class FinderTests(NativeTestCase):
+    """`PythonFinder`."""
+
+    def test_modules(self) -> None:
+        """It finds exactly `MODULES`, as Python, even if extensions are next to them."""
+        self.compile()
+        finder = native.PythonFinder(self.root)
+        for module in native.MODULES:
+            spec = finder.find_spec(module, None)
+            assert spec is not None
+            self.assertEqual(spec.origin, str(native.source_of(self.root, module)))
+        self.assertIsNone(finder.find_spec("tower.net", None))
+        self.assertIsNone(finder.find_spec("tower.agent", None))
+
+    def test_import(self) -> None:
+        """In a program with a library that cannot be loaded, all modules come from Python."""
+        tower = self.root / "tower"
+        for name in ("__init__.py", "native.py"):
+            (tower / name).write_bytes((ROOT / "tower" / name).read_bytes())
+        self.compile().write_bytes(b"garbage" * 100)
+        for wanted, reason in (("0", "TOWER_NATIVE=0"), ("", "cannot be loaded")):
+            environment = {"PYTHONPATH": str(self.root), "TOWER_NATIVE": wanted}
+            done = subprocess.run(
+                [sys.executable, "-c", PROBE], env=environment, capture_output=True, text=True, check=True
+            )
+            files, why = json.loads(done.stdout)
+            self.assertEqual(files, [str(native.source_of(self.root, name)) for name in native.MODULES[:2]])
+            self.assertIn(reason, why)
