@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tower.web.outcome import Relay
 
 
-_IMPERSONATED = b"impersonate-user"
+_IMPERSONATED: Final = b"impersonate-user"
 
 
 class Waiting(Exchange):
@@ -69,9 +69,10 @@ def take_place(request: Request, relay: Relay, limits: DoorLimits) -> bool:
         place = request.place = limits.enter_stream(
             user, relay.cluster, method, is_long_running=is_long, patience=patience
         )
-    if place is None or place.ticket is None or not place.ticket.waits:
+    ticket = None if place is None else place.ticket
+    if ticket is None or not ticket.waits:
         return False
-    request.exchange = place.ticket.waiter = Waiting(request, partial(request.send, relay), limits)
+    request.exchange = ticket.waiter = Waiting(request, partial(request.send, relay), limits)
     return True
 
 
@@ -91,10 +92,11 @@ def take_own_place(request: Request, limits: DoorLimits) -> Deferred[None] | Non
         place = request.place = limits.enter_stream(_user_of(request), "", method)
     else:
         place = request.place = limits.enter(_user_of(request), "", method)
-    if place is None or place.ticket is None or not place.ticket.waits:
+    ticket = None if place is None else place.ticket
+    if ticket is None or not ticket.waits:
         return None
     seated: Deferred[None] = Deferred()
-    request.exchange = place.ticket.waiter = Waiting(request, partial(seated.callback, None), limits)
+    request.exchange = ticket.waiter = Waiting(request, partial(seated.callback, None), limits)
     return seated
 
 
@@ -106,9 +108,10 @@ def take_stream_place(
     :raise StatusError: 429, if a limit is reached.
     """
     place = request.place = limits.enter_stream(_user_of(request), cluster, request.method)
-    if place.ticket is None or not place.ticket.waits:
+    ticket = place.ticket
+    if ticket is None or not ticket.waits:
         return False
-    request.exchange = place.ticket.waiter = Waiting(request, go_on, limits)
+    request.exchange = ticket.waiter = Waiting(request, go_on, limits)
     return True
 
 
