@@ -18,6 +18,7 @@ from benchmarks.rows import (
     OLD_100,
     OLD_AGENT,
     OPENSSH,
+    PURE,
     SQLITE,
     STORM_PEER,
 )
@@ -124,6 +125,24 @@ def _nodes() -> Iterator[Claim]:
         yield Claim(f"{name}-new", f"{name}-new", LOCAL, 0.6, 1)
 
 
+def _native() -> Iterator[Claim]:
+    """Yield the gains of compiled modules: rate, and CPU of proxy and agent."""
+    for row, rate, proxy, agent, what in (
+        ("native-32", 1.25, 0.8, 0.85, "per request"),
+        ("native-1", 1, 0.9, 0.9, "per request"),
+        ("native-new", 1, 1, 1, "per request"),
+        ("native-raw-32", 1.4, 0.75, 0.8, "per request"),
+        ("native-raw-1", 1.1, 0.85, 0.85, "per request"),
+        ("native-down-8", 1, 1, 1, "per GiB"),
+        ("native-up-8", 1, 1, 1, "per GiB"),
+    ):
+        yield Claim(row, row, PURE, rate, rate)
+        yield _cost(row, "proxy", PURE, proxy, proxy, f"CPU of the proxy {what}")
+        yield _cost(row, "agent", PURE, agent, agent, f"CPU of the agent {what}")
+    yield _cost("native-watches", "proxy", PURE, 1, 1, "CPU of the proxy")
+    yield _cost("native-watches", "agent", PURE, 1, 1, "CPU of the agent")
+
+
 def _cost(row: str, part: str, against: str, must: float, aim: float, what: str) -> Claim:
     return Claim(f"{row}-{part}", row, against, must, aim, part, what, less=True)
 
@@ -159,6 +178,7 @@ CLAIMS = (
     *_nodes(),
     *(Claim(row, row, CREDENTIAL, 0.85, 0.95) for row in _DOORS),
     *(_cost(row, "proxy", CREDENTIAL, 1.15, 1.05, "CPU of the proxy per request") for row in _DOORS),
+    *_native(),
     Claim("host-32", "host-32", SQLITE, 0.95, 1),
     _cost("host-32", "proxy", SQLITE, 1.05, 1, "CPU of the proxy per request"),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),

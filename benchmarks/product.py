@@ -14,6 +14,7 @@ from benchmarks import gopeer
 from benchmarks.directory import Directory, admit
 from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
+from tower.native import VARIABLE
 
 _TWISTD = str(Path(sys.executable).parent / "twistd")
 _FOREGROUND = ("-n", "--pidfile=", "--reactor=tower")
@@ -24,11 +25,19 @@ _CLUSTERS = 6
 
 
 def _agent(
-    ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream, *, targets: bool = True
+    ground: Ground,
+    name: str,
+    arguments: list[str],
+    token: str,
+    upstream: Upstream,
+    *,
+    targets: bool = True,
+    extra: dict[str, str] | None = None,
 ) -> Process:
     """Start an agent with *upstream* as its API server; return when its tunnel is up.
 
     :param targets: whether the agent also has targets for the backend's raw streams and HTTP.
+    :param extra: environment variables.
     """
     others = [f"--target=stream={LOOPBACK}:{ground.stream}", f"--target=http={LOOPBACK}:{ground.http}"]
     server = {
@@ -52,7 +61,7 @@ def _agent(
         f"--state-dir={ground.folder / name}",
         f"--kubeconfig={ground.write(f'{name}.kubeconfig', yaml.safe_dump(config).encode())}",
         *(others if targets else ()),
-        extra={"TOWER_TOKEN": token},
+        extra={"TOWER_TOKEN": token, **(extra or {})},
     )
     agent.wait_until(lambda: "connected to" in agent.said(), "its tunnel")
     return agent
@@ -103,6 +112,7 @@ class Product:
     :param name: of the proxy's program, state and files.
     :param program: runs ``twistd``.
     :param options: further options of the proxy.
+    :param native: value of ``TOWER_NATIVE`` for the proxy and its agents; empty: that of this process.
     """
 
     def __init__(
@@ -111,8 +121,10 @@ class Product:
         name: str = "tower-proxy",
         program: tuple[str, ...] = (_TWISTD,),
         options: tuple[str, ...] = (),
+        native: str = "",
     ) -> None:
         self._ground = ground
+        self._extra = {VARIABLE: native} if native else {}
         self._state = ground.folder / f"{name}-state"
         self._plain, front = free_port(), free_port()
         self._ports = list(free_ports(_CLUSTERS))
@@ -127,6 +139,7 @@ class Product:
             f"--secure-port={front}",
             f"--cluster-ports={self._ports[0]}-{self._ports[-1]}",
             *options,
+            extra=self._extra,
         )
         self._proxy.wait_until(lambda: listens(front), "its ports")
 
@@ -154,7 +167,7 @@ class Product:
             del given["--ca-hash"]
             given["--proxy-server"] = f"ws://{LOOPBACK}:{far(self._plain)}"
             arguments = [word for pair in given.items() for word in pair]
-        agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream)
+        agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream, extra=self._extra)
         return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
 
     def open_to(self, system: System, name: str, directory: Directory, policies: int) -> System:

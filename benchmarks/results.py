@@ -14,13 +14,14 @@ from typing import Any
 from benchmarks.rows import GROUPS, Row
 from benchmarks.table import Done, claimed
 from benchmarks.works import Numbers
+from tower import BUILD
 
 
 def machine() -> str:
     """Return a description of the machine and the versions."""
     words = [
         f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().partition('-')[0]},",
-        f"Python {platform.python_version()}, Twisted {version('twisted')},",
+        f"Tower {BUILD}, Python {platform.python_version()}, Twisted {version('twisted')},",
         f"cryptography {version('cryptography')}; {time.strftime('%Y-%m-%d')}",
     ]
     return " ".join(words)

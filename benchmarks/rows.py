@@ -19,6 +19,7 @@ OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
 STORM_PEER = "gopeer"
 LINK = "the link"
 UNOBSERVED = "Tower without metrics"
+PURE, NATIVE = "Tower in Python", "Tower, compiled"
 CREDENTIAL = "a credential of Tower"
 LOCAL, OUR_NODE = "ssh -L", "Tower's node tunnel"
 
@@ -129,6 +130,25 @@ def _door(name: str, what: str, system: str, kind: str, *more: str) -> Row:
     return Row(name, f"L7, 32 connections, {what}", work, columns)
 
 
+def _native() -> Iterator[Row]:
+    """Return the rows that compare the compiled modules with those in Python."""
+
+    def columns(kind: str) -> tuple[Column, ...]:
+        return Column(PURE, "tower-pure", kind), Column(NATIVE, "tower-native", kind)
+
+    for row in (
+        _requests("native-32", "L7, 32 connections", columns("https"), 32),
+        _requests("native-1", "L7, 1 connection", columns("https"), 1),
+        _requests("native-new", "L7, new TLS connection per request, resumed", columns("https"), 32, "-new"),
+        _requests("native-raw-32", "small requests over raw streams, 32 connections", columns("http"), 32),
+        _requests("native-raw-1", "small requests over raw streams, 1 connection", columns("http"), 1),
+        _bulk("native", columns("stream"), "down", 8),
+        _bulk("native", columns("stream"), "up", 8),
+        Row("native-watches", "500 watches", Watches(500), columns("https")),
+    ):
+        yield replace(row, ours=NATIVE)
+
+
 def _kube(name: str, what: str, path: str) -> Row:
     title = f"L7, real kube-apiserver ({what}), 32 connections"
     return _requests(f"kube-{name}", title, _KUBE, 32, f"-path={path}")
@@ -225,6 +245,7 @@ GROUPS = (
             *(_transfer("oldproxy", direction, ", old proxy", _OLD_PROXY) for direction in ("down", "up")),
         ),
     ),
+    Group("Compiled modules", tuple(_native())),
     Group("Metrics", (_requests("metrics-32", "L7, 32 connections, metrics on and off", _METRICS, 32),)),
     Group("Users of an organization", tuple(_door(*each) for each in _DOORS)),
     Group("SSH to nodes", (*_node("node"), *_node("node-gcm"))),

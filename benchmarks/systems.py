@@ -11,6 +11,7 @@
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
 | tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
+| tower-native, tower-pure | the product with compiled modules, and with all modules in Python |
 | tower-access | the product with an access log |
 | tower-door | the product with users' certificates, an OIDC provider and one access policy |
 | tower-policies | the same with 1,000 access policies |
@@ -35,9 +36,10 @@ from pathlib import Path
 from benchmarks import gopeer, openssh, wan
 from benchmarks.directory import POLICIES, Directory
 from benchmarks.member import Member
-from benchmarks.processes import NotHere
+from benchmarks.processes import ROOT, NotHere
 from benchmarks.product import Product, on_old_proxy, tunnel
 from benchmarks.setting import Ground, System, http_way, https_way, stream_way
+from tower.native import NotNative, load
 
 
 class Systems:
@@ -71,6 +73,17 @@ class Systems:
         """The product, with a proxy that does not measure requests."""
         program = (sys.executable, "-m", "benchmarks.unobserved")
         return Product(self.ground, "tower-unobserved", program)
+
+    def version(self, name: str, native: str) -> System:
+        """Return the product with the modules that ``TOWER_NATIVE``, set to *native*, selects.
+
+        :raise NotHere: they are not compiled.
+        """
+        try:
+            load(ROOT)
+        except NotNative as e:
+            raise NotHere(f"{e}; run make native") from e
+        return Product(self.ground, f"{name}-proxy", native=native).cluster(name, name, self.ground.backend)
 
     @cached_property
     def logging_product(self) -> Product:
@@ -196,6 +209,8 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tower-unobserved": lambda systems: systems.unobserved.cluster(
         "tower-unobserved", "zeta", systems.ground.backend
     ),
+    "tower-native": lambda systems: systems.version("tower-native", "1"),
+    "tower-pure": lambda systems: systems.version("tower-pure", "0"),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
     ),
