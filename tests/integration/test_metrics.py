@@ -22,6 +22,7 @@ from tests.integration.member import member
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, run, wait_for
 from tests.integration.prometheus import Prometheus, panel_queries, promtool, require_prometheus
+from tower import BUILD
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -70,7 +71,7 @@ PROXY: dict[str, Labels] = {
     "tower_member_credential_expiry_timestamp_seconds": CLUSTER,
     "tower_event_loop_lag_seconds": {},
     "tower_buffer_bytes": {},
-    "tower_build_info": {"build": ("native", "pure"), "program": ("proxy",), "python": (), "version": ()},
+    "tower_build_info": {"build": (BUILD,), "program": ("proxy",), "python": (), "version": ()},
     "tower_store_write_seconds": {},
     "process_cpu_seconds_total": {},
     "process_open_fds": {},
@@ -91,7 +92,7 @@ AGENT: dict[str, Labels] = {
     "tower_agent_dial_failures_total": {**TARGET, "reason": ()},
     "tower_agent_refusals_total": {"reason": ()},
     "tower_event_loop_lag_seconds": {},
-    "tower_build_info": {"build": ("native", "pure"), "program": ("agent",), "python": (), "version": ()},
+    "tower_build_info": {"build": (BUILD,), "program": ("agent",), "python": (), "version": ()},
     "process_cpu_seconds_total": {},
 }
 #: Metrics of a proxy with a host cluster; see `tests.integration.test_host_faults` and `test_leader`.
