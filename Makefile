@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
-# Which version of the data path runs; without either, the compiled one if it was built (`make native`).
+# Select the version of the data path; by default, the compiled one if it was built (`make native`).
 PURE := TOWER_NATIVE=0
 NATIVE := TOWER_NATIVE=1
 
@@ -24,7 +24,7 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Unit tests of compiled modules and of their users: `make test` runs them against both versions.
 DATA_PATH := $(filter $(foreach room,conch http kube member net reactor tunnels v1 v2 web websocket,tests.$(room).%),$(UNIT))
-# Integration tests that `make test` runs against both versions; the others run compiled.
+# Integration tests that `make test` runs against both versions; the others run compiled only.
 TWICE := $(filter %.test_kubectl %.test_openssh %.test_xcrypto %.test_streams %.test_hostile_agent %.test_hostile_proxy \
 	%.test_reactors tests.attacks.test_01% tests.attacks.test_02% tests.attacks.test_03% tests.attacks.test_04%,$(INTEGRATION))
 # Integration tests that are short and need no real API server.
@@ -76,13 +76,13 @@ help:
 	@echo "make test            all checks and tests, with a real API server"
 	@echo "make check           static checks and quick tests"
 	@echo "make check-pythons   make check on every supported Python installed here"
-	@echo "make native          compile the data path in this checkout; TOWER_NATIVE=0 runs Python all the same"
+	@echo "make native          compile the data path in this checkout; TOWER_NATIVE=0 still selects Python"
 	@echo "make lint            static checks"
 	@echo "make format          automatic fixes and formatting (ruff)"
 	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
 	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
 	@echo "make image           the container image and its list of contents, in dist/ (ARCH=arm64: for another machine)"
-	@echo "make wheels          the sdist, a wheel in Python, and a compiled one for each CPython here, in dist/"
+	@echo "make wheels          the sdist, a pure Python wheel, and a compiled one for each CPython installed here, in dist/"
 	@echo "make charts          the Helm charts, in dist/"
 	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
@@ -92,7 +92,7 @@ $(VENV)/.ready: $(wildcard requirements*.lock tools/wheels/*.py) pyproject.toml 
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-# The library's name has the digest of the sources, so Tower knows whether it is up to date.
+# The library's name contains the digest of the sources, so Tower knows whether it is up to date.
 native: $(VENV)/.ready
 	@TOWER_NATIVE=1 $(PY) -c 'import tower' 2>/dev/null || { \
 		echo "compiling the data path ..."; \

@@ -40,7 +40,7 @@ from mypyc.irbuild.mapper import Mapper
 from mypyc.options import CompilerOptions
 from native_sources import Finding
 
-# Functions of mypyc's runtime library that call no code of Tower: on integers, strings, bytes, exceptions.
+# Functions of mypyc's runtime library (for integers, strings, bytes, exceptions) that call no code of Tower.
 HARMLESS = ("CPyTagged_", "CPyLong_", "CPyStr_", "CPyBytes_", "CPy_")
 # Classes of weak references: which of their type arguments is the type of the referent.
 WEAK = {
@@ -89,7 +89,7 @@ def check_types(compiled: dict[str, str], others: list[str]) -> Iterator[Finding
 
 
 def check_reads(path: str, function: FuncIR) -> Iterator[Finding]:
-    """Yield the attributes that are read again after a call, as of the type that they had before it."""
+    """Yield the reads of attributes after a call that rely on a check of their type before it."""
     places: dict[Op, tuple[BasicBlock, int]] = {}
     uses: dict[Value, list[Op]] = defaultdict(list)
     before: dict[BasicBlock, list[BasicBlock]] = defaultdict(list)

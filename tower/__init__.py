@@ -7,7 +7,7 @@ from tower import native
 
 __version__ = "1.0.0.dev0"
 
-#: Why no compiled modules are used; empty: they are.
+#: Why the compiled modules are not used; empty if they are.
 WHY_PURE = native.choose(os.environ.get(native.VARIABLE, ""), Path(__file__).parents[1])
 
 #: Which version of the modules of the data path is used: ``native`` (compiled) or ``pure`` (Python).

@@ -2,7 +2,8 @@
 
 `MODULES` can be compiled by mypyc (see ``setup.py``).  The result is one library for all of them, whose name
 contains the digest of their sources, and for each module a small extension next to its ``.py``.  All of them
-are used, or none: if a part is missing, truncated, or of other sources, the modules in Python are imported.
+are used, or none: if any is missing, truncated, or compiled from other sources, the modules in Python are
+imported.
 """
 
 from __future__ import annotations
@@ -70,14 +71,15 @@ MODULES = (
     "tower.websocket.masks",
 )
 
-#: Environment variable: ``0`` uses the modules in Python, ``1`` fails if the compiled ones cannot be used.
+#: Environment variable: ``0`` selects the modules in Python, ``1`` the compiled ones, and it is an error if
+#: they cannot be used.  By default, the compiled ones are used if they can be.
 VARIABLE = "TOWER_NATIVE"
 
 
-#: Why the modules in Python are used if no others are installed.
+#: The reason for the modules in Python if no compiled ones are installed.
 NOT_INSTALLED = "Tower was installed without compiled modules"
 
-#: Last words of an error.
+#: The end of an error.
 _CURE = "install Tower again, or set TOWER_NATIVE=0"
 
 
@@ -86,7 +88,7 @@ class NotNative(ImportError):
 
 
 class PythonFinder:
-    """Finds the modules in Python of `MODULES`, even if compiled ones are next to them."""
+    """Finds the ``.py`` files of `MODULES`, even if extensions are next to them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -101,7 +103,7 @@ class PythonFinder:
 
 
 def source_of(root: Path, module: str) -> Path:
-    """Return the path of a module in Python; *root* is the directory that contains ``tower``."""
+    """Return the path of a module's ``.py`` file; *root* is the directory that contains ``tower``."""
     return root.joinpath(*module.split(".")).with_suffix(".py")
 
 
@@ -121,7 +123,8 @@ def library_of(root: Path) -> str:
 def load(root: Path) -> None:
     """Load the compiled modules' library, so that importing the modules uses it.
 
-    :raise NotNative: it is missing, does not work on this Python, or was compiled from other sources.
+    :raise NotNative: the library or an extension is missing, truncated, compiled for another Python or from
+        other sources, or cannot be loaded.
     """
     extensions = [source_of(root, module).with_suffix(EXTENSION_SUFFIXES[0]) for module in MODULES]
     there = {extension for extension in extensions if extension.exists()}
@@ -166,9 +169,9 @@ def _load_library(name: str, path: Path) -> None:
 
 
 def _is_truncated(header: bytes, size: int) -> bool:
-    """Return whether the table at the end of an ELF file is outside the file; loading that would be fatal.
+    """Return whether a file ends before its ELF section headers do; loading it would crash the process.
 
-    Only files for 64 bits are checked.
+    Of files as long as an ELF header, only 64-bit ELF files are checked.
 
     :param header: the first 64 B.
     :param size: B.
@@ -187,9 +190,9 @@ def choose(wanted: str, root: Path) -> str:
     """Choose the versions of `MODULES`; call this before any of them is imported.
 
     :param wanted: the value of `VARIABLE`.
-    :return: why the modules in Python are used; empty: the compiled ones are.
+    :return: why the modules in Python are used; empty if the compiled ones are.
     :raise NotNative: *wanted* is ``1``, and the compiled ones cannot be used.
-    :raise ImportError: *wanted* is not one of the values.
+    :raise ImportError: *wanted* is not a valid value.
     """
     if wanted not in ("", "0", "1"):
         raise ImportError(f"{VARIABLE}={wanted}: must be 0, 1 or empty")
@@ -208,7 +211,7 @@ def choose(wanted: str, root: Path) -> str:
 
 
 def warnings_of(why: str) -> list[str]:
-    """Return a warning for the log if compiled modules are installed and cannot be used.
+    """Return a warning for the log if compiled modules are installed but cannot be used.
 
     :param why: the result of `choose`.
     """

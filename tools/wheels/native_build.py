@@ -27,7 +27,7 @@ def is_wanted() -> bool:
 
 
 def requirements() -> list[str]:
-    """Return the packages that the compilation needs, exactly; end the program if it has no compiler."""
+    """Return the pinned packages that the compilation needs; end the program if `check_compiler` fails."""
     check_compiler()
     lines = [
         line for name in ("requirements", "requirements-native") for line in (ROOT / f"{name}.lock").open()
@@ -54,7 +54,7 @@ class NativeDistribution(Distribution):  # type: ignore[misc, unused-ignore]
 
 
 class BuildNative(build_ext):  # type: ignore[misc, unused-ignore]
-    """Compiles the modules, and removes those of other sources."""
+    """Compiles the modules, and removes extensions that were compiled from other sources."""
 
     def run(self) -> None:
         """Translate the modules to C, then compile that."""
@@ -74,7 +74,7 @@ class BuildNative(build_ext):  # type: ignore[misc, unused-ignore]
         super().run()
 
     def _remove_old(self) -> None:
-        """Remove what was compiled for this Python from other sources, which a wheel would contain."""
+        """Remove extensions for this Python from other sources; otherwise a wheel would contain them."""
         root = ROOT if self.inplace else Path(self.build_lib)
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         new = {root / self.get_ext_filename(extension.name) for extension in self.extensions}

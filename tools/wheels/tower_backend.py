@@ -1,4 +1,4 @@
-"""The build backend: setuptools, and with ``TOWER_NATIVE=1`` the packages that compile the data path.
+"""The build backend: setuptools, plus the packages that compile the data path if ``TOWER_NATIVE=1``.
 
 See PEP 517.  setuptools itself would take these packages from ``setup_requires``, which is deprecated.
 """

@@ -1,10 +1,10 @@
-"""Twisted's epoll reactor with our poller in it: ``twistd --reactor tower``, and the one of Tower's programs.
+"""The reactor of Tower's programs and of ``twistd --reactor tower``: Twisted's epoll reactor with our poller.
 
-Other reactors wait for a `tower.reactor.poller.Poller` as for one of their descriptors.  This one waits with
-the poller, whose epoll has Twisted's epoll as one of its descriptors: a turn with a packet costs one
-``epoll_wait``.  The poller returns to Twisted's main loop when a timer is due, was added or moved, when one
-of Twisted's descriptors is ready (the waker too, for signals and calls from threads), and when the reactor
-stops.
+In other reactors, a `tower.reactor.poller.Poller` is one of the reactor's descriptors.  Here it is the
+reverse: the poller waits, and Twisted's epoll is one of its descriptors.  So a turn with one packet costs one
+``epoll_wait``.  The poller returns to Twisted's main loop when a timer is due, was added or moved to an
+earlier time; when one of Twisted's descriptors is ready, such as the waker for signals and calls from
+threads; when the reactor stops; and after `tower.reactor.poller.TURNS` turns.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TowerReactor(EPollReactor):
     # IReactorFDSet
 
     def addReader(self, reader: Any) -> None:
-        """See ``IReactorFDSet``; wait with *reader* if it offers that."""
+        """See ``IReactorFDSet``; the first `IEmbeddingReader` also waits for the others."""
         if self._embedding is None and IEmbeddingReader.providedBy(reader):
             reader.embed(self._others)
             self._embedding, self._wait = reader, reader.iterate

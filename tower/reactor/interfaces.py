@@ -32,16 +32,16 @@ class IReactor(ISocketReactor, IReactorCore, IReactorTCP, IReactorThreads, IReac
 
 
 class IEmbeddingReader(IReadDescriptor):
-    """A reader that can wait for its reactor's other descriptors too, so that both need one system call."""
+    """A reader that can also wait for its reactor's other descriptors; one system call waits for all."""
 
     def embed(descriptor: IReadDescriptor) -> None:
         """Call *descriptor*, which stands for the reactor's other descriptors, whenever it is readable."""
 
     def release() -> None:
-        """Call the embedded descriptor no longer."""
+        """Stop calling the embedded descriptor."""
 
     def iterate(timeout: float | None) -> None:
-        """Wait and call ready descriptors, for *timeout* s or without a limit, a bounded number of times."""
+        """Wait at most *timeout* s (None: no limit), and call ready descriptors; the turns are limited."""
 
     def interrupt() -> None:
         """Return from `iterate` once the descriptors that are ready now were called."""

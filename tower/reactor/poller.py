@@ -60,7 +60,7 @@ class Poller:
     the error.
 
     :param reactor: waits for the poller's one descriptor; provides timers and the name resolver.
-    :ivar turn: the present turn.
+    :ivar turn: the current turn.
     """
 
     _log: ClassVar[Logger] = Logger()
@@ -271,7 +271,11 @@ class Poller:
             self._schedule()
 
     def iterate(self, timeout: float | None) -> None:
-        """See `IEmbeddingReader`; a turn calls each ready socket once, or `GATHERED` times if several are."""
+        """See `IEmbeddingReader`.
+
+        A turn calls each ready socket once.  While several are ready and calls of `soon` wait, it polls
+        again, until `GATHERED` sockets were called.
+        """
         poll, seconds = self._epoll.poll, self.seconds
         wait = _FOREVER if timeout is None else timeout
         until = seconds() + wait

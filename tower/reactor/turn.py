@@ -1,4 +1,4 @@
-"""The present turn of a reactor, for objects that gather output until its end."""
+"""The current turn of a reactor, for objects that gather output until its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class Turn:
     """State of a turn.
 
-    :ivar is_lone: whether only one socket was ready, and no tunnel has sent early, which unsets it.
+    :ivar is_lone: whether only one socket was ready; a tunnel that sends early sets this to False.
     """
 
     __slots__ = ("is_lone",)

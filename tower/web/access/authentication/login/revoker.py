@@ -16,16 +16,17 @@ from tower.web.access.authentication.login.token_endpoint import TokenRequests
 from tower.web.access.authentication.login.turns import Turns
 from tower.web.access.authentication.oidc.method import OIDCMethod
 
-#: Most requests to a provider at a time.
+#: Maximum number of concurrent requests to a provider.
 CONCURRENT = 20
 
-#: Most revocations of a user that wait for a provider.  Only a client that begins and ends sessions in a loop
-#: has more: a user who logs in has at most `tower.web.login.session_requests.PERSON_LIMIT` sessions.
+#: Maximum number of a user's revocations that wait for a provider.  Only a client that begins and ends
+#: sessions in a loop exceeds it: a user who logs in has at most
+#: `tower.web.login.session_requests.PERSON_LIMIT` sessions.
 WAITING = 100
 
 
 class Revoker:
-    """Revokes tokens; a provider that does not answer delays only its own, and its users take turns.
+    """Revokes tokens; a provider that does not answer delays only its own tokens, and its users take turns.
 
     :param oidc: knows the providers.
     :param clients: client IDs by issuer.
@@ -53,7 +54,7 @@ class Revoker:
     def revoke(self, session: LoginSession, token: str = "") -> None:
         """Begin to revoke the refresh token of an ended session; each problem is logged once.
 
-        It is not revoked, and expires at the provider, if `WAITING` tokens of the user wait already.
+        If `WAITING` tokens of the user wait already, the token is not revoked, and expires at the provider.
 
         :param token: a newer one than the session's own.
         """

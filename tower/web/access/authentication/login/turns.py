@@ -10,7 +10,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Turns(Generic[T]):
-    """Items that wait, each once; those of a user in the order in which they were added."""
+    """A queue that serves users in turn; it has each item of a user once, in the order of their addition."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()  # by user
