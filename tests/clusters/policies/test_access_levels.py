@@ -151,5 +151,15 @@ class LevelsTests(SynchronousTestCase):
             self.assertFalse(upgrade and "watch" not in path)
             self.assertEqual(levels, ALL_LEVELS)
         match path:
-            case ["api", "v1", "namespaces", str(namespace), "pods", str(name), "exec"] if namespace and name:
+            case ["api", _, "namespaces", _, _, _, "exec" | "proxy", *_] | [
+                "apis",
+                _,
+                _,
+                "namespaces",
+                _,
+                _,
+                _,
+                "exec" | "proxy",
+                *_,
+            ]:
                 self.assertFalse(levels & NO_EXEC)
