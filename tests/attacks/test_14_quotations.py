@@ -143,6 +143,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
             live()
             status = self.bench.tower.status("evil")["status"]
             known = {each["type"]: each for each in status["conditions"]}
+            self.assertNotEqual(known["APIServerReachable"]["reason"], "UnknownReason")
             return known if known["APIServerReachable"]["reason"] == "Timeout" else {}
 
         known = wait_for("the report in the conditions", conditions, 30.0)
@@ -218,7 +219,7 @@ class AgentTests(HostileAgentTestCase, QuotationTestCase):
     def test_changing_status(self) -> None:
         """An agent that reports more often than allowed, or more than allowed, is disconnected."""
         changing = [
-            status_report(apiServer=("False" if number % 2 else "True", "ConnectionRefused"))
+            status_report(apiServer=("False", "ConnectionRefused") if number % 2 else ("True", "ClockSkew"))
             for number in range(1000)
         ]
         peer = self.bench.peer()

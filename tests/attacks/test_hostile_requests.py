@@ -34,13 +34,13 @@ _log = Logger()
 SEED = int(os.environ.get("SEED", "16"))
 
 REQUESTS = int(os.environ.get("REQUESTS", "10000"))
-WARM_UP, PARALLEL = 1500, 48
+WARM_UP, PARALLEL = 6000, 48
 
 #: Longest time until an answer, s, and until a request counts as one that Tower does not answer.
 PATIENCE, QUIET = 30.0, 0.25
 
 #: Growth of the proxy that is not a leak, B: the allocator's reserve, and bounded caches.
-MOST_MEMORY = 20 << 20
+MOST_MEMORY = 12 << 20
 
 #: Characters of a signature that identify it, also if a log shortens it.
 SIGNATURE = 24

@@ -106,7 +106,7 @@ class KubectlTests(AuditTestCase):
         shell = ("shell", "-c", "main", "--")
         counted = self.kubectl(jane, "exec", "-i", *shell, "wc", "-c", stdin=bytes(MANY))
         self.assertEqual(counted.strip(), str(MANY))
-        # with -i, the end of the input may be unread when head ends; then the API server resets the connection
+        # with -i, the input's end may be unread when head ends; then the API server resets the connection
         written = self.kubectl(jane, "exec", *shell, "head", "-c", str(MANY), "/dev/zero")
         self.assertEqual(len(written), MANY)
         self.tower.stop()
