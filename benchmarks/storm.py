@@ -153,6 +153,7 @@ class Stage:
                 f"--port={port}",
                 f"--secure-port={front}",
                 "--cluster-ports=none",
+                "--new-ca",
             ],
             self._folder,
         )
