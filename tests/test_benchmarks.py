@@ -1,9 +1,13 @@
-"""Tests of the benchmarks' calculations; nothing is measured here."""
+"""Tests of the benchmarks' calculations and files; nothing is measured here."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import cast
 
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks import gate, results, tenants
@@ -11,7 +15,12 @@ from benchmarks.claims import CLAIMS, Claim, Samples
 from benchmarks.processes import BenchmarkFailed
 from benchmarks.rounds import chosen
 from benchmarks.rows import GROUPS, IDLE_100, TOWER, Row
+from benchmarks.storm import enrol
 from benchmarks.table import Done, claims, details
+from tower.control.state_files import DATABASE, check_database, check_keys
+from tower.store.kinds import AGENT_KEYS
+from tower.store.sqlite import SQLiteStore
+from tower.trust.statedir import StateDir
 
 ROWS = {row.name: row for group in GROUPS for row in group.rows}
 
@@ -189,3 +198,19 @@ class ChosenTests(SynchronousTestCase):
         """A name without any match is an error that lists the names."""
         with self.assertRaisesRegex(BenchmarkFailed, "there is no 'l8'; there are .*l7-32"):
             chosen(["l8"])
+
+
+class EnrolTests(SynchronousTestCase):
+    """The state directory of the benchmark of 1,000 agents."""
+
+    def test_complete(self) -> None:
+        """The proxy's checks accept the state directory with enrolled agents: no key or CA is missing."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        enrolled = enrol(folder, 2)
+        state = StateDir(enrolled.state)
+        self.addCleanup(state.close)
+        store = SQLiteStore(cast(IReactorFromThreads, MemoryReactorClock()), enrolled.state / DATABASE)
+        self.assertEqual(len(store.snapshot(AGENT_KEYS)), 2)
+        check_database(state)
+        check_keys(state, store, time.time(), new_host_key=False, new_ca=False, is_given=False)
