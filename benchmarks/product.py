@@ -124,6 +124,7 @@ class Product:
         native: str = "",
     ) -> None:
         self._ground = ground
+        self._name = name
         self._extra = {VARIABLE: native} if native else {}
         self._state = ground.folder / f"{name}-state"
         self._plain, front = free_port(), free_port()
@@ -209,7 +210,7 @@ class Product:
         """Return a cluster's URL and load generator arguments for a user of the group dev."""
         options = (f"--user={user}", "--group=dev", "--auth=token")
         config = yaml.safe_load(self._ask("kubeconfig", cluster, *options))
-        name = f"{cluster}-{user}"
+        name = f"{self._name}-{cluster}-{user}"
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
         authority = self._ground.write(f"{name}.front.crt", shown)

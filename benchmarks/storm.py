@@ -38,6 +38,7 @@ from tower.clusters import Clusters
 from tower.clusters.condition_types import AGENT_AVAILABLE
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.keys import KeyPair, load_or_create
+from tower.rotation.serving_ca import load_serving_ca
 from tower.store import MemoryStore
 from tower.store.records import Create
 from tower.store.sqlite_file import SQLiteFile
@@ -92,9 +93,10 @@ def enrol(folder: Path, count: int) -> Enrolled:
     """Create a state directory in *folder* with *count* clusters, each with one enrolled agent."""
     state = StateDir(folder / "state")
     host_key = load_or_create(state, "ssh_host_ed25519_key").fingerprint
-    state.close()
     clock = Clock()
     clock.advance(time.time())
+    load_serving_ca(state, clock.seconds())
+    state.close()
     store = MemoryStore()
     clusters, tokens = Clusters(store, None, clock), JoinTokens(store, clock)
     lines = []
@@ -153,7 +155,6 @@ class Stage:
                 f"--port={port}",
                 f"--secure-port={front}",
                 "--cluster-ports=none",
-                "--new-ca",
             ],
             self._folder,
         )

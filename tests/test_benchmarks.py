@@ -1,17 +1,32 @@
-"""Tests of the benchmarks' calculations; nothing is measured here."""
+"""Tests of the benchmarks' calculations and files; nothing is measured here."""
 
 from __future__ import annotations
 
+import base64
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import cast
+from unittest.mock import Mock
 
+import yaml
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import gate, results, tenants
+from benchmarks import gate, product, results, tenants
 from benchmarks.claims import CLAIMS, Claim, Samples
-from benchmarks.processes import BenchmarkFailed
+from benchmarks.processes import BenchmarkFailed, Process
 from benchmarks.rounds import chosen
 from benchmarks.rows import GROUPS, IDLE_100, TOWER, Row
+from benchmarks.setting import Ground
+from benchmarks.storm import enrol
 from benchmarks.table import Done, claims, details
+from tower.control.state_files import DATABASE, check_database, check_keys
+from tower.store.kinds import AGENT_KEYS
+from tower.store.sqlite import SQLiteStore
+from tower.trust.statedir import StateDir
 
 ROWS = {row.name: row for group in GROUPS for row in group.rows}
 
@@ -189,3 +204,58 @@ class ChosenTests(SynchronousTestCase):
         """A name without any match is an error that lists the names."""
         with self.assertRaisesRegex(BenchmarkFailed, "there is no 'l8'; there are .*l7-32"):
             chosen(["l8"])
+
+
+class EnrolTests(SynchronousTestCase):
+    """The state directory of the benchmark of 1,000 agents."""
+
+    def test_complete(self) -> None:
+        """The proxy's checks accept the state directory with enrolled agents: no key or CA is missing."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        enrolled = enrol(folder, 2)
+        state = StateDir(enrolled.state)
+        self.addCleanup(state.close)
+        store = SQLiteStore(cast(IReactorFromThreads, MemoryReactorClock()), enrolled.state / DATABASE)
+        self.assertEqual(len(store.snapshot(AGENT_KEYS)), 2)
+        check_database(state)
+        check_keys(state, store, time.time(), new_host_key=False, new_ca=False, is_given=False)
+
+
+class IdleGround(Ground):
+    """A folder for files; programs are not started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stack = ExitStack()
+
+    def start(self, name: str, *argv: str, extra: dict[str, str] | None = None) -> Mock:
+        """Return a program that is ready."""
+        return Mock(spec=Process)
+
+
+class ProductTests(SynchronousTestCase):
+    """Several proxies in one run."""
+
+    def credential(self, started: product.Product, content: str) -> list[str]:
+        """Return arguments for jane at the cluster zeta of a proxy whose CA and token are *content*."""
+        server = {"server": "https://127.0.0.1:1/clusters/zeta"}
+        authority = {"certificate-authority-data": base64.b64encode(content.encode()).decode()}
+        config = yaml.safe_dump(
+            {"clusters": [{"cluster": server | authority}], "users": [{"user": {"token": content}}]}
+        )
+        self.patch(product, "run", lambda _: CompletedProcess([], 0, config, ""))
+        return started.user("zeta", "jane")[1]
+
+    def test_same_cluster(self) -> None:
+        """Clusters with the same name at two proxies do not share the files of CA and token."""
+        self.patch(product, "free_port", lambda: 1)
+        self.patch(product, "free_ports", lambda count: range(1, 1 + count))
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        ground = IdleGround(folder)
+        names = ("tower-proxy", "tower-unobserved")
+        given = {name: self.credential(product.Product(ground, name), name) for name in names}
+        for name, arguments in given.items():
+            for argument in arguments:
+                self.assertEqual(Path(argument.partition("=")[2]).read_text(), name)
