@@ -39,7 +39,7 @@ class MetricsPortTests(SynchronousTestCase):
         """Start a metrics port."""
         self.reactor = MemoryReactorClock()
         self.opens = _Opens()
-        page = MetricsPage(self.reactor, registry_of(self.opens))
+        page = MetricsPage(self.reactor, registry_of(self.opens), self.reactor.seconds)
         self.port = MetricsPort(self.reactor, page, "127.0.0.1", 21899)
         self.port.startService()
         (self.listening,) = self.reactor.tcpServers
@@ -67,7 +67,8 @@ class MetricsPortTests(SynchronousTestCase):
     def test_listens_once(self) -> None:
         """A port that listens before its start is not opened again by the start."""
         reactor = MemoryReactorClock()
-        port = MetricsPort(reactor, MetricsPage(reactor, registry_of(self.opens)), "127.0.0.1", 21899)
+        page = MetricsPage(reactor, registry_of(self.opens), reactor.seconds)
+        port = MetricsPort(reactor, page, "127.0.0.1", 21899)
         port.listen()
         port.startService()
         self.assertEqual(len(reactor.tcpServers), 1)

@@ -39,7 +39,7 @@ class ReplicaPageTests(SynchronousTestCase):
         request.path = path.partition(b"?")[0]
         request.uri = path
         clock: Any = Clock()
-        page = MetricsPage(clock, registry_of(self))
+        page = MetricsPage(clock, registry_of(self), clock.seconds)
         body = ReplicaPage(self.replica, page).render_GET(request)
         if body == NOT_DONE_YET:
             body = b"".join(request.written)

@@ -31,7 +31,8 @@ class MetricsTests(TunnelerCase):
         """Return the lines of the page that a client receives."""
         reactor = MemoryReactorClock()
         registry = registry_of(TunnelCollector(lambda: [("beta", Reading.of(self.tunneler))]))
-        port = MetricsPort(reactor, MetricsPage(reactor, registry), "127.0.0.1", 21899)
+        metrics = MetricsPage(reactor, registry, reactor.seconds)
+        port = MetricsPort(reactor, metrics, "127.0.0.1", 21899)
         port.startService()
         protocol: Any = reactor.tcpServers[0][1].buildProtocol(PEER)
         transport = StringTransport(peerAddress=PEER)
