@@ -146,7 +146,8 @@ class TLSConnection(Connection):
     def doRead(self) -> None:
         """See `Connection.doRead`."""
         if not self._ready:
-            if self._receive(_CIPHER):
+            if count := self._receive(_CIPHER):
+                self._session.feed(_CIPHER[:count])
                 self._handshake()
         elif self._paused:
             if self._closing:
@@ -159,29 +160,31 @@ class TLSConnection(Connection):
                 return
             room = len(buffer)
             fits = _CIPHER if room >= READ_SIZE else _CIPHER[: -(-room // _PLAIN) * _RECORD]
-            if self._receive(fits):
-                self._decrypt(buffer)
+            if count := self._receive(fits):
+                self._decrypt(buffer, fits[:count])
             elif not self._closed:
                 self._return_buffer()
 
-    def _receive(self, room: memoryview) -> bool:
-        """Receive from the socket into TLS; return whether there was something."""
+    def _receive(self, room: memoryview) -> int:
+        """Receive ciphertext from the socket; return its length, 0 if there is none."""
         try:
             count = self._socket.recv_into(room)
         except WOULD_BLOCK:
-            return False
+            return 0
         except OSError as e:
             self._lost(e)
-            return False
+            return 0
         if not count:
             # without close_notify, an end is not distinguishable from a cut
             self._lost(ConnectionEnded("the connection was cut"))
-            return False
-        self._session.feed(room[:count])
-        return True
+        return count
 
-    def _decrypt(self, buffer: memoryview | None = None) -> None:
-        """Deliver decrypted bytes, `TLS_TURNS` times at most; *buffer* is one that the receiver provided."""
+    def _decrypt(self, buffer: memoryview | None = None, cipher_text: memoryview | None = None) -> None:
+        """Deliver decrypted bytes, `TLS_TURNS` times at most.
+
+        :param buffer: of the receiver.
+        :param cipher_text: was just received.
+        """
         session = self._session
         for _ in range(TLS_TURNS):
             if buffer is None:
@@ -189,7 +192,11 @@ class TLSConnection(Connection):
                 if buffer is None:
                     break
             try:
-                count = session.read_into(buffer)
+                if cipher_text is None:
+                    count = session.read_into(buffer)
+                else:
+                    count = session.decrypt(cipher_text, buffer)
+                    cipher_text = None
             except TLSEnded:
                 self._return_buffer()
                 self._end_of_stream()

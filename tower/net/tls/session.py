@@ -204,13 +204,10 @@ class TLSSession:
         return have
 
     def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
-        """Do the same as `feed` and `read_into`, faster for one complete record: most small messages.
-
-        :param buffer: has room for the longest record.
-        """
+        """Do the same as `feed` and `read_into`, faster for one complete record: most small messages."""
         size = len(cipher_text)
         if (
-            size < _HEADER
+            not _HEADER <= size <= len(buffer)
             or size != _HEADER + (cipher_text[3] << 8 | cipher_text[4])
             or self._missing
             or self._head

@@ -11,7 +11,7 @@ have not changed, see `tower.web.access.allowed_requests`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -29,13 +29,13 @@ from tower.web.outcome import Relay
 #: A filter of `tower.web.access.filters`.
 Decide: TypeAlias = Callable[[Request, str], "Deferred[None] | None"]
 
-_KINDS = (CREDENTIALS, CLUSTERS, ACCESS_POLICIES)
+_KINDS: Final = (CREDENTIALS, CLUSTERS, ACCESS_POLICIES)
 
 # Below a cluster's prefix, but not served by its API server; see `tower.web.ports.router`.
-_TARGETS = b"targets/"
+_TARGETS: Final = b"targets/"
 
 # A prefix of no path.
-_NOTHING = b"\0"
+_NOTHING: Final = b"\0"
 
 
 class AdmissionGeneration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.defer import Deferred
 
 from tower.tunnels.targets import KUBERNETES
@@ -32,6 +33,7 @@ class ClusterRoute:
         return self.relay
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClusterRouter:
     """Repeats the admission of the connection where it covers a request; else a subclass finds the route."""
 
