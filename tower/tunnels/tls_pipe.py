@@ -105,7 +105,7 @@ class TLSPipe:
         try:
             while True:
                 try:
-                    count = session.read_into(buffer) if data is None else session.decrypt(data, buffer)
+                    count = session.decrypt(data, buffer)
                 except TLSEnded:
                     self._end_of_stream()
                     return

@@ -192,11 +192,7 @@ class TLSConnection(Connection):
                 if buffer is None:
                     break
             try:
-                if cipher_text is None:
-                    count = session.read_into(buffer)
-                else:
-                    count = session.decrypt(cipher_text, buffer)
-                    cipher_text = None
+                count = session.decrypt(cipher_text, buffer)
             except TLSEnded:
                 self._return_buffer()
                 self._end_of_stream()
@@ -214,7 +210,7 @@ class TLSConnection(Connection):
                 self._receiver.received(buffer[:count])
             if self._paused or self._closed or not session.more:
                 break
-            buffer = None
+            buffer = cipher_text = None
         else:
             self._soon()
         if session.more:

@@ -203,8 +203,13 @@ class TLSSession:
             raise TLSEnded
         return have
 
-    def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
-        """Do the same as `feed` and `read_into`, faster for one complete record: most small messages."""
+    def decrypt(self, cipher_text: memoryview | None, buffer: memoryview) -> int:
+        """Do the same as `feed`, unless there is nothing new, and `read_into`.
+
+        It is faster for one complete record: most small messages.
+        """
+        if cipher_text is None:
+            return self.read_into(buffer)
         size = len(cipher_text)
         if (
             not _HEADER <= size <= len(buffer)
@@ -219,7 +224,7 @@ class TLSSession:
         self._incoming.write(cipher_text)
         read: Callable[[int, memoryview], int] = self.object.read  # type: ignore[assignment]
         try:
-            count = read(len(buffer), buffer)
+            count = read(size, buffer)
         except ssl.SSLWantReadError:
             self.count_idle()
             return 0  # a ticket or a key update
