@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.logins import LoginKit
+from tests.fakes.stores import DelayedStore
 from tower.clusters.login import login_sessions
 from tower.clusters.login.login_session import LoginSession, encode_session
 from tower.clusters.login.login_sessions import LoginSessions
@@ -81,6 +82,24 @@ class LoginSessionsTests(SynchronousTestCase):
         self.assertIn("limit of 3", str(self.assertRaises(Conflict, self.kit.begun, sub="jim")))
         self.successResultOf(Deferred.fromCoroutine(self.sessions.end(first.id)))
         self.assertIsInstance(self.kit.begun(), LoginSession)
+
+    def test_limits_at_once(self) -> None:
+        """Sessions that are not stored yet count, and an ended one does not."""
+        self.patch(login_sessions, "USER_LIMIT", 2)
+        session = self.kit.begun()
+        store = DelayedStore()
+        sessions = LoginSessions(store, self.kit.clock, self.sessions.sealed.vault)
+        adding = [Deferred.fromCoroutine(sessions.add(session, "refresh-1")) for _ in range(3)]
+        self.failureResultOf(adding.pop(), Conflict)
+        store.commit()
+        first, _ = self.successResultOf(gatherResults(adding))
+        self.failureResultOf(Deferred.fromCoroutine(sessions.add(session, "refresh-1")), Conflict)
+        ending = Deferred.fromCoroutine(sessions.end(first.id))
+        store.commit()
+        self.successResultOf(ending)
+        again = Deferred.fromCoroutine(sessions.add(session, "refresh-1"))
+        store.commit()
+        self.successResultOf(again)
 
     def test_reseal(self) -> None:
         """A new key of the vault seals the refresh tokens again; sessions without one are skipped."""

@@ -47,6 +47,7 @@ class LoginSessions:
         self._vault = vault
         self._sessions: dict[str, LoginSession] = {}
         self._of_user: Counter[str] = Counter()
+        self._being_added: Counter[str] = Counter()  # by user, until they are stored
         self._watchers: list[SessionChange] = []
         for record in store.snapshot(LOGIN_SESSIONS).values():
             self._add(record)
@@ -80,19 +81,25 @@ class LoginSessions:
         :raise Conflict: there are too many.
         :raise VaultError: the token cannot be sealed.
         """
-        if len(self._sessions) >= SESSIONS_LIMIT:
+        user, adding = session.user, self._being_added
+        if len(self._sessions) + adding.total() >= SESSIONS_LIMIT:
             raise Conflict(
                 f"the limit of {SESSIONS_LIMIT} login sessions is reached: an administrator can end some "
                 "('tower session end')"
             )
-        if self._of_user[session.user] >= USER_LIMIT:
+        if self._of_user[user] + adding[user] >= USER_LIMIT:
             raise Conflict(
-                f"the limit of {USER_LIMIT} login sessions of {session.user} is reached: log out ('tower "
+                f"the limit of {USER_LIMIT} login sessions of {user} is reached: log out ('tower "
                 "logout'), or wait until some expire"
             )
         session_id = ID_PREFIX + secrets.token_hex(12)
         session = evolve(session, id=session_id, sealed=self._seal(session_id, refresh_token))
-        await self._store.create(LOGIN_SESSIONS, session_id, encode_session(session))
+        adding[user] += 1
+        try:
+            await self._store.create(LOGIN_SESSIONS, session_id, encode_session(session))
+        finally:
+            adding[user] -= 1
+            self._being_added += Counter()  # drops zeros
         return session
 
     def refresh_token(self, session: LoginSession) -> str:
