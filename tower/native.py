@@ -47,6 +47,7 @@ MODULES = (
     "tower.reactor.poller",
     "tower.reactor.turn",
     "tower.web.access.admission_cache",
+    "tower.web.access.audit.audit",
     "tower.web.access.audit.formats",
     "tower.web.access.audit.known_entry",
     "tower.web.access.audit.request_entry",

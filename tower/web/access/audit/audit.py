@@ -7,7 +7,7 @@ times as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -28,14 +28,14 @@ from tower.web.gateway.request import Request
 from tower.web.outcome import ResponseRecord
 
 #: Memory for copies of bodies, B; one user gets at most 7/12 of it, all together 7/8.
-MEMORY = 16 * 1024 * 1024
+MEMORY: Final = 16 * 1024 * 1024
 
 #: Longest delay before an event is built, s, and size of a batch; most requests begin and end in one batch.
-DELAY = 0.1
-MANY = 256
+DELAY: Final = 0.1
+MANY: Final = 256
 
 #: Number of requests whose events are joined at once: they should fit into the processor's caches.
-JOINED = 32
+JOINED: Final = 32
 
 
 class PendingEvent(NamedTuple):
@@ -64,7 +64,7 @@ class Audit:
     :ivar rejected: number of requests that failed because no event was stored.
     """
 
-    _log = Logger()
+    _log: ClassVar[Logger] = Logger()
 
     def __init__(
         self,
