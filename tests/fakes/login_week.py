@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tests.fakes.clocked_provider import ClockedProvider
 from tests.fakes.logins import SERVER, LoginKit
-from tests.fakes.requests import FakeFields, FakeRequest
+from tests.fakes.requests import FakeRequest, fields_with
 from tower.cli.client import CallFailed
 from tower.cli.login import sessions
 from tower.cli.login.exchange import Reply
@@ -62,7 +62,7 @@ class MemoryDoor:
 
     def call(self, method: str, path: str, *, body: Any = None, token: str = "") -> Reply:
         """Return the answer to a request with an ID token."""
-        fields: Any = FakeFields(token.encode(), lines={b"content-type": b"application/json"})
+        fields = fields_with(token.encode(), content_type=b"application/json")
         request: Any = FakeRequest(path.encode(), method.encode(), fields, raw=json.dumps(body).encode())
         request.identity = self.kit.oidc.authenticate(Presented(None, token.encode()))
         results: list[Any] = []

@@ -69,7 +69,7 @@ class ServerChainTests(SynchronousTestCase):
 
     def ask(self, target: bytes, method: bytes = b"GET", chain: PreparedChain | None = None) -> Any:
         """Return the answer."""
-        request: Any = FakeRequest(target, method)
+        request = FakeRequest(target, method)
         return (chain or self.chain).route(request, request.path)
 
     def refused(self, code: int, target: bytes, method: bytes = b"GET") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -21,17 +21,6 @@ from tower.web.access.authorization.impersonation import Impersonation
 from tower.web.access.authorization.mode_filter import ModeAuthorization
 from tower.web.access.authorization.own_rbac import OwnRbac
 from tower.web.outcome import Relay
-from tower.web.peer import Peer
-
-
-class LiveChannel:
-    """A connection."""
-
-    def __init__(self) -> None:
-        self.peer = Peer(cast(Any, None), cast(Any, self))
-
-    def abort(self, reason: str, code: int) -> None:
-        """Do nothing."""
 
 
 class UserAuthorizationTests(SynchronousTestCase):
@@ -50,10 +39,9 @@ class UserAuthorizationTests(SynchronousTestCase):
     def allows(self, made: UserAuthorization, *groups: str) -> bool:
         """Return whether a request of jane's is allowed."""
         relay = Relay("alpha", b"/clusters/alpha")
-        request: Any = FakeRequest(
+        request = FakeRequest(
             target=b"/clusters/alpha/x", identity=Identity("jane", groups), destination=relay
         )
-        request.channel = LiveChannel()
         assert made.rules is not None
         try:
             return made.rules(request, "alpha") is None

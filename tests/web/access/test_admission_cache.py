@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import authenticator
-from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.requests import EMPTY_TOKEN, FakeChannel, FakeRequest, fields_with
 from tests.fakes.servers import routes_to
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
@@ -71,7 +71,7 @@ class StandingTests(SynchronousTestCase):
         **more: Any,
     ) -> Any:
         """Route a request; return the outcome."""
-        fields = FakeFields(self.jane if bearer is None else bearer, **more)
+        fields = fields_with(self.jane if bearer is None else bearer, **more)
         request: Any = FakeRequest(target, fields=fields, channel=self.channel)
         outcome = (router or self.front)(request)
         if isinstance(outcome, Relay):
@@ -143,6 +143,7 @@ class StandingTests(SynchronousTestCase):
         self.ask()
         self.refused(Unauthorized, bearer=b"other")
         self.refused(Unauthorized, bearer=b"")
+        self.refused(Unauthorized, bearer=b"", sec_websocket_protocol=EMPTY_TOKEN)
         _, joe = self.issue("beta", "joe")
         self.refused(Forbidden, bearer=joe)
         self.ask()

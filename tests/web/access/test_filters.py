@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import authenticator
-from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.requests import FakeChannel, FakeRequest, fields_with
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credential, Credentials
 from tower.clusters.member_credentials import MemberCredentials
@@ -35,7 +35,7 @@ NOW = 1_700_000_000.0
 
 def request(bearer: str | None = None, **more: Any) -> Any:
     """Return a request with a token."""
-    return FakeRequest(fields=FakeFields(bearer.encode() if bearer else None), **more)
+    return FakeRequest(fields=fields_with(bearer.encode() if bearer else None), **more)
 
 
 class UserChainTests(SynchronousTestCase):
@@ -81,7 +81,7 @@ class UserChainTests(SynchronousTestCase):
         """A certificate is equivalent to a token."""
         made = self.credentials.register_certificate("alpha", "joe", [], 60, "3c" * 32)
         self.successResultOf(made)
-        asked = request(certificate=b"DER")
+        asked = request(channel=FakeChannel(certificates=(b"DER",)))
         self.refused(Unauthorized, asked)  # an unknown one
 
     def test_anonymous(self) -> None:
@@ -175,17 +175,16 @@ class UserChainTests(SynchronousTestCase):
     def test_foreign_identity(self) -> None:
         """Impersonation headers are rejected for clusters and for the API, also from an administrator."""
         for token, cluster in ((self.jane, "alpha"), (self.admin, "")):
-            asked = request(token)
-            asked.fields.foreign = b"Impersonate-User"
+            asked = FakeRequest(fields=fields_with(token.encode(), foreign=b"Impersonate-User"))
             self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
 
     def test_proven(self) -> None:
         """Only a valid credential proves a connection, for any cluster."""
         channel = FakeChannel()
         self.refused(Unauthorized, request("towerk-wrong", channel=channel))
-        self.assertEqual(channel.proven, 0)
+        self.assertEqual(channel.proofs, 0)
         self.refused(Forbidden, request(self.jane, channel=channel), "beta")
-        self.assertEqual(channel.proven, 1)
+        self.assertEqual(channel.proofs, 1)
 
     def test_rules(self) -> None:
         """Rules decide after the user has entered; after a wait, the user must still be valid."""
@@ -222,7 +221,7 @@ class UserChainTests(SynchronousTestCase):
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         kept = channel.authenticated
-        self.assertEqual(channel.proven, 1)
+        self.assertEqual(channel.proofs, 1)
         self.passes(request(self.jane, channel=channel))
         self.assertIs(channel.authenticated, kept)
         self.successResultOf(self.credentials.revoke(self.jane_credential.id))
@@ -293,7 +292,7 @@ class OutdatedTests(SynchronousTestCase):
         """Make the chain."""
         self.changing = Outdating()
         self.chain = user_chain(AuthenticatorUnion(self.changing), lambda _: None)
-        self.request: Any = FakeRequest(fields=FakeFields(b"t"))
+        self.request: Any = FakeRequest(fields=fields_with(b"t"))
 
     def ask(self) -> str:
         """Return the user of the next request of the connection, which no policy admits."""

@@ -78,7 +78,7 @@ class FrontProxyTests(SynchronousTestCase):
 
     def new_connection(self, chain: tuple[bytes, ...]) -> None:
         """Begin a connection with a certificate."""
-        self.chain, self.channel, self.reader = chain, FakeChannel(), HeadReader(FIELDS.claims)
+        self.channel, self.reader = FakeChannel(certificates=chain), HeadReader(FIELDS.claims)
 
     def api(self, request: Any) -> Any:
         """Record the user of a request to Tower's API."""
@@ -89,8 +89,7 @@ class FrontProxyTests(SynchronousTestCase):
         """Route a request of the connection."""
         fields = "".join(f"{line}\r\n" for line in ("Host: a", *lines))
         method, path, _, parsed = self.reader.read(f"GET {target} HTTP/1.1\r\n{fields}\r\n".encode())
-        request: Any = FakeRequest(path, method, parsed, self.channel, self.chain[0])  # type: ignore[arg-type]
-        self.patch(FakeRequest, "certificate_chain", lambda _: self.chain)
+        request = FakeRequest(path, method, parsed, self.channel)
         self.door(request)
         return request
 

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.requests import FakeChannel, FakeRequest, fields_with
 from tests.fakes.token_reviews import USER, Reviewer
 from tower.errors import Unauthorized
 from tower.store import MemoryStore
@@ -44,7 +44,7 @@ class LeaseTests(SynchronousTestCase):
         self.door = FrontDoor(
             chain, authentication_chain(self.methods), self.unexpected, lambda *_: None, self.generation
         )
-        self.channel = FakeChannel()
+        self.channel: Any = FakeChannel()
 
     def count(self, _request: Any, _cluster: str) -> None:
         """Count the requests that no admission covers."""
@@ -56,7 +56,7 @@ class LeaseTests(SynchronousTestCase):
 
     def ask(self, target: bytes = API, bearer: bytes | None = b"t") -> str:
         """Route a request of the connection; return its user."""
-        request: Any = FakeRequest(target, fields=FakeFields(bearer), channel=self.channel)
+        request: Any = FakeRequest(target, fields=fields_with(bearer), channel=self.channel)
         outcome = self.door(request)
         if isinstance(outcome, Deferred):
             outcome = self.successResultOf(outcome)
@@ -71,7 +71,7 @@ class LeaseTests(SynchronousTestCase):
             self.assertEqual((len(self.hook.asked), self.passed), (asked, passed))
         self.clock.advance(TTL)
         self.hook.status = {"authenticated": False}
-        request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
+        request = FakeRequest(API, fields=fields_with(b"t"), channel=self.channel)
         self.assertRaises(Unauthorized, self.door, request)
 
     def test_clock_set_back(self) -> None:
@@ -81,7 +81,7 @@ class LeaseTests(SynchronousTestCase):
             self.assertEqual(len(self.hook.asked), asked)
         self.clock.rightNow -= 30
         self.hook.status = {"authenticated": False}
-        request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
+        request = FakeRequest(API, fields=fields_with(b"t"), channel=self.channel)
         self.assertRaises(Unauthorized, self.door, request)
 
     def test_changed(self) -> None:
@@ -98,7 +98,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertEqual(ended, [])
         sessions.sweep()
         self.assertIn("the user of the token has changed from jane", ended[0])
-        request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
+        request = FakeRequest(API, fields=fields_with(b"t"), channel=self.channel)
         self.assertRaises(Unauthorized, self.door, request)
 
     def test_failing(self) -> None:
@@ -111,7 +111,7 @@ class LeaseTests(SynchronousTestCase):
         self.clock.advance(TTL)
         for _ in range(3):
             sessions.sweep()
-        request: Any = FakeRequest(API, fields=FakeFields(b"t"), channel=self.channel)
+        request = FakeRequest(API, fields=fields_with(b"t"), channel=self.channel)
         found = self.door(request)
         assert isinstance(found, Deferred)
         self.failureResultOf(found, Unauthorized)

@@ -16,7 +16,7 @@ from tests.fakes.certificates import authority
 from tests.fakes.id_tokens import CLIENT, DOCUMENT, ISSUER, KEYS, URL
 from tests.fakes.logins import REFRESHING, SERVER, LoginKit
 from tests.fakes.policies import spec_of
-from tests.fakes.requests import FakeFields, FakeRequest
+from tests.fakes.requests import FakeRequest, fields_with
 from tower.errors import TowerError
 from tower.kube.status import StatusError, refusal_of
 from tower.trust.login_nonce import login_nonce
@@ -27,8 +27,6 @@ from tower.web.access.authentication.presented import Presented
 from tower.web.login.login_settings import LoginSettings
 from tower.web.login.session_requests import PERSON_LIMIT
 from tower.web.outcome import Response
-
-JSON = {b"content-type": b"application/json"}
 
 
 class LoginPagesTests(SynchronousTestCase):
@@ -46,7 +44,7 @@ class LoginPagesTests(SynchronousTestCase):
     def ask(self, method: str, path: str, token: bytes, body: Any = None) -> Any:
         """Return the object of an answer, or the error as a Status."""
         content = b"{}" if body is None else json.dumps(body).encode()
-        fields: Any = FakeFields(token, self.foreign, lines=JSON)
+        fields = fields_with(token, foreign=self.foreign, content_type=b"application/json")
         request: Any = FakeRequest(path.encode(), method.encode(), fields, raw=content)
         try:
             presented = Presented(None, token)
@@ -85,7 +83,7 @@ class LoginPagesTests(SynchronousTestCase):
         path.write_bytes(b"text\n" + pem)
         other = evolve(ISSUER, url="https://ci.example")
         self.kit.oidc.use((evolve(ISSUER, ca_file=str(path)), other))
-        request: Any = FakeRequest(b"/.well-known/tower-login")
+        request = FakeRequest(b"/.well-known/tower-login")
         answer = json.loads(self.kit.pages.discovery(request).body)
         shown = {"url": URL, "clientID": CLIENT, "refreshToken": True, "certificateAuthority": pem.decode()}
         self.assertEqual(answer["issuers"], [shown])
@@ -224,7 +222,7 @@ class LoginPagesTests(SynchronousTestCase):
                 self.assertEqual(answer["user"], "jane")
             else:
                 self.refused(403, "run 'tower login' on a machine with a browser", answer)
-            shown = json.loads(kit.pages.discovery(FakeRequest(b"/.well-known/tower-login")).body)  # type: ignore[arg-type]
+            shown = json.loads(kit.pages.discovery(FakeRequest(b"/.well-known/tower-login")).body)
             self.assertEqual(shown["issuers"][0].get("deviceCode"), None if accepts else False)
 
     def test_many_workloads(self) -> None:
@@ -272,7 +270,7 @@ class LoginPagesTests(SynchronousTestCase):
     def test_clusters_of_a_kubeconfig(self) -> None:
         """The user of a kubeconfig of Tower's has its one cluster."""
         credential: Any = type("Credential", (), {"cluster": "beta", "id": "c-1", "kind": "token"})()
-        request: Any = FakeRequest(b"/login/clusters", identity=Identity("jane", (), credential))
+        request = FakeRequest(b"/login/clusters", identity=Identity("jane", (), credential))
         answer: Any = self.kit.pages(request)
         items = json.loads(self.successResultOf(answer).body)["items"]
         self.assertEqual([each["name"] for each in items], ["beta"])

@@ -9,20 +9,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from tests.fakes.api import ApiTestCase
-from tests.fakes.requests import FakeRequest
+from tests.fakes.requests import FakeChannel, FakeRequest
 from tower.errors import TowerError
 from tower.kube.status import StatusError, refusal_of
 from tower.member.manifest.settings import AgentSettings
 from tower.web.outcome import Response
 from tower.web.ports import import_page
 from tower.web.ports.import_page import BURST, HIDDEN, RATE, ImportPage, no_imports
-
-
-class FakePeer:
-    """The peer of a connection."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
 
 
 class ImportPageTests(ApiTestCase):
@@ -37,8 +30,7 @@ class ImportPageTests(ApiTestCase):
 
     def ask(self, target: bytes, method: bytes = b"GET", address: str = "192.0.2.1") -> Any:  # type: ignore[override]
         """Return the answer, or its error as a Status."""
-        channel: Any = type("FakeConnection", (), {"peer": FakePeer(address)})()
-        request: Any = FakeRequest(target, method, channel=channel)
+        request = FakeRequest(target, method, channel=FakeChannel(address))
         try:
             answer = self.page(request)
         except TowerError as e:
@@ -142,5 +134,4 @@ class ImportPageTests(ApiTestCase):
 
     def test_no_imports(self) -> None:
         """A port without imports answers 404."""
-        request: Any = FakeRequest(self.target)
-        self.assertRaises(StatusError, no_imports, request)
+        self.assertRaises(StatusError, no_imports, FakeRequest(self.target))

@@ -11,13 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import issue
 from tests.fakes.pipes import FakePipe
-from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.requests import EMPTY_TOKEN, FakeChannel, FakeRequest, fields_with
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
 from tower.server.chain import ServerChain
 from tower.server.tower_server import TowerRoutes, tower_server
-from tower.web.access.allowed_requests import AllowedRequests
+from tower.store import MemoryStore
+from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication.identity import ANONYMOUS, MEMBER_ACCOUNT, Identity
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.ports import cluster_ports as tested
@@ -30,18 +31,6 @@ API = Response(200, b"the API")
 
 #: The relay of requests below /clusters/alpha.
 ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
-
-
-class NoGeneration:
-    """Records that never change."""
-
-    current = 0
-    rules = None
-    allowed = AllowedRequests()
-
-    def seconds(self) -> float:
-        """Return a time."""
-        return 1e9
 
 
 class FakeKubeletAccess:
@@ -75,7 +64,7 @@ class RouterTestCase(SynchronousTestCase):
         def take(pipe: Any, received: bytes) -> None:
             self.taken.append(received)
 
-        generation: Any = NoGeneration()
+        self.generation = AdmissionGeneration(MemoryStore(), lambda: 1e9)
         self.problem = ""
         self.kubelets = FakeKubeletAccess()
         kubelets: dict[str, Any] = {"beta": self.kubelets}
@@ -88,9 +77,9 @@ class RouterTestCase(SynchronousTestCase):
         )
         self.servers = ServerChain(chain, tower_server(routes)).prepare_run()
         self.successResultOf(Deferred.fromCoroutine(self.servers.run()))
-        self.front = FrontDoor(chain, chain, self.servers.route, take, generation, kubelets=kubelets.get)
+        self.front = FrontDoor(chain, chain, self.servers.route, take, self.generation, kubelets=kubelets.get)
         self.plain = PlainPort(take, lambda: self.problem, self.servers.health.answer)
-        self.port = ClusterPort(chain, "alpha", generation)
+        self.port = ClusterPort(chain, "alpha", self.generation)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
         """Accept or reject a request."""
@@ -105,11 +94,7 @@ class RouterTestCase(SynchronousTestCase):
         self, router: Any, target: bytes, method: bytes = b"GET", upgrade: bytes = b"", **lines: bytes
     ) -> Any:
         """Return the outcome."""
-        fields = FakeFields(
-            upgrade=upgrade,
-            lines={name.replace("_", "-").encode(): value for name, value in lines.items()},
-        )
-        return router(FakeRequest(target, method, fields))
+        return router(FakeRequest(target, method, fields_with(upgrade=upgrade, **lines)))
 
     def refused(self, code: int, router: Any, target: bytes, *arguments: Any, **lines: bytes) -> str:
         """Check that a request is rejected with *code*; return the text."""
@@ -172,7 +157,7 @@ class FrontDoorTests(RouterTestCase):
 
     def at_root(self, cluster: str, target: bytes) -> Any:
         """Request *target* with a credential for *cluster*."""
-        request = FakeRequest(target, fields=FakeFields(bearer=b"secret"))
+        request = FakeRequest(target, fields=fields_with(b"secret"))
         request.identity = Identity("jane", ("dev",), issue(cluster=cluster, expires=0.0))
         router: Any = self.front
         return router(request)
@@ -364,7 +349,7 @@ class FrontDoorTests(RouterTestCase):
 
     def test_kubelets_are_asked_about_each_time(self) -> None:
         """An authorization for one request does not cover the next one of its connection."""
-        fields, channel = FakeFields(), FakeChannel()
+        fields, channel = fields_with(), FakeChannel()
         router: Any = self.front
         for path in (b"/a", b"/b"):
             router(FakeRequest(b"/clusters/beta/targets/kubelet/n1" + path, fields=fields, channel=channel))
@@ -473,15 +458,14 @@ class OpenClusterPortTests(RouterTestCase):
 
     def ask_with(self, bearer: bytes | None, **more: Any) -> tuple[Any, Any]:
         """Return the outcome for a request with that token, and its identity."""
-        request: Any = FakeRequest(b"/clusters/beta/api", fields=FakeFields(bearer=bearer, **more))
+        request = FakeRequest(b"/clusters/beta/api", fields=fields_with(bearer, **more))
         return self.open(request), request.identity
 
     def setUp(self) -> None:
         """Make the router."""
         super().setUp()
         chain: Any = self.chain
-        generation: Any = NoGeneration()
-        self.open = OpenClusterPort(chain, "alpha", generation)
+        self.open = OpenClusterPort(chain, "alpha", self.generation)
 
     def test_anybody(self) -> None:
         """A request without a token of Tower is relayed unchanged, without authentication."""
@@ -489,6 +473,8 @@ class OpenClusterPortTests(RouterTestCase):
         for bearer in (None, b"", b"eyJhbGciOi", b"tower-v1-x", b"Towerk-"):
             outcome, who = self.ask_with(bearer, upgrade=b"websocket")
             self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANONYMOUS))
+        outcome, who = self.ask_with(None, sec_websocket_protocol=EMPTY_TOKEN)
+        self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANONYMOUS))
         self.assertEqual(self.asked, [])
 
     def test_tokens_of_tower(self) -> None:
@@ -504,7 +490,7 @@ class OpenClusterPortTests(RouterTestCase):
         """On one connection each request depends only on its own header."""
         channel = FakeChannel()
         for bearer, plain in ((b"towerk-a", False), (None, True), (b"towerk-a", False), (b"x", True)):
-            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)
+            request: Any = FakeRequest(b"/api", fields=fields_with(bearer), channel=channel)
             request.identity = Identity("jane", ("dev",), issue(expires=2e9))
             outcome: Any = self.open(request)
             self.assertEqual((outcome.plain, request.identity is ANONYMOUS), (plain, plain))
@@ -517,13 +503,12 @@ class TokenClusterPortTests(RouterTestCase):
         """Make the router."""
         super().setUp()
         chain: Any = self.chain
-        generation: Any = NoGeneration()
-        self.accepting = TokenClusterPort(chain, "alpha", generation)
+        self.accepting = TokenClusterPort(chain, "alpha", self.generation)
 
     def test_other_tokens(self) -> None:
         """All requests but those with such a token pass the chain."""
         for bearer in (None, b"towerk-secret", b"a.b.c", b"a.eyJzdWIiOiJqYW5lIn0.c"):
-            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer))
+            request = FakeRequest(b"/api", fields=fields_with(bearer))
             self.assertEqual(self.accepting(request), Relay("alpha", b""))
             self.assertIsNot(request.identity, MEMBER_ACCOUNT)
         self.assertEqual(self.asked, ["alpha"] * 4)
@@ -532,13 +517,12 @@ class TokenClusterPortTests(RouterTestCase):
         """A token of an account that a trusted provider issued is Tower's: no cluster gets it."""
         bearer = b"a.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"
         chain: Any = self.chain
-        generation: Any = NoGeneration()
         self.patch(tested, "check_claims", lambda *_: None)
         for is_for_door in (False, True):
             port = TokenClusterPort(
-                chain, "alpha", generation, ([bearer] if is_for_door else []).__contains__
+                chain, "alpha", self.generation, ([bearer] if is_for_door else []).__contains__
             )
-            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer))
+            request = FakeRequest(b"/api", fields=fields_with(bearer))
             port(request)
             self.assertEqual(request.identity is MEMBER_ACCOUNT, not is_for_door)
 

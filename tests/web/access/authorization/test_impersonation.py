@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,7 +16,6 @@ from tower.web.access.authentication.identity import Identity, UserInfo
 from tower.web.access.authorization.attributes import Attributes
 from tower.web.access.authorization.decision import Decision, Ruling
 from tower.web.access.authorization.impersonation import Impersonation, act, wanted_of
-from tower.web.peer import Peer
 
 AUTHENTICATION = "authentication.k8s.io"
 
@@ -45,21 +44,6 @@ class Rights:
         if later is not None:
             return later
         return Decision(Ruling.ALLOW if info.name in self.names else Ruling.NO_OPINION)
-
-
-class Channel(FakeChannel):
-    """A connection that records its end."""
-
-    ended = ""
-    session: Any = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.peer: Any = Peer(cast(Any, None), cast(Any, self))
-
-    def abort(self, reason: str, code: int) -> None:
-        """Record it."""
-        self.ended = f"{code} {reason}"
 
 
 class WantedTests(SynchronousTestCase):
@@ -148,7 +132,7 @@ class ImpersonationTests(SynchronousTestCase):
         self.own = Rights("tower:root")
         self.impersonation = Impersonation(self.own, self.rights, lambda: self.generation)
         self.jane = Identity("jane", ("ops",), method="test", key="jane")
-        self.channel: Any = Channel()
+        self.channel = FakeChannel()
 
     def request(self, *lines: str) -> Any:
         """Return a request of jane's."""
@@ -218,12 +202,14 @@ class ImpersonationTests(SynchronousTestCase):
     def test_end_of_right(self) -> None:
         """The end of the right ends the connection, unless it has another user now."""
         for is_current in (True, False):
-            self.channel = Channel()
+            self.channel = FakeChannel()
             found = self.acts("Impersonate-User: bob")
-            self.channel.session = type("Session", (), {"identity": found if is_current else self.jane})()
+            self.channel.session.identity = found if is_current else self.jane
             self.rights.names, self.generation = (), self.generation + 1
             self.impersonation.sweep()
-            self.assertEqual(self.channel.ended.startswith('403 users "bob" is forbidden'), is_current)
+            self.assertEqual([code for _, code in self.channel.ends], [403] if is_current else [])
+            for reason, _ in self.channel.ends:
+                self.assertTrue(reason.startswith('users "bob" is forbidden'), reason)
             self.rights.names = ("bob",)
 
     def test_ask_again(self) -> None:
@@ -234,15 +220,15 @@ class ImpersonationTests(SynchronousTestCase):
             (True, Decision(Ruling.ALLOW), False),
             (False, Decision(Ruling.NO_OPINION), False),
         ):
-            self.channel = Channel()
+            self.channel = FakeChannel()
             found = self.acts("Impersonate-User: bob")
-            self.channel.session = type("Session", (), {"identity": found if is_current else self.jane})()
+            self.channel.session.identity = found if is_current else self.jane
             self.rights.later = later = Deferred[Decision]()
             asking = Deferred.fromCoroutine(self.impersonation.ask_again())
             later.callback(decision)
             self.successResultOf(asking)
             self.rights.later = None
-            self.assertEqual(bool(self.channel.ended), ends, decision)
+            self.assertEqual(bool(self.channel.ends), ends, decision)
 
     def test_lines(self) -> None:
         """The member gets the identity in canonical form, without the claims of the request."""

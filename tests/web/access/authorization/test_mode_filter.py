@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.requests import FakeRequest
+from tests.fakes.requests import FakeChannel, FakeRequest
 from tower.kube.status import StatusError
+from tower.web.access.audit.request_entry import RequestEntry
 from tower.web.access.authentication.identity import ANONYMOUS, Identity, UserInfo
 from tower.web.access.authorization.attributes import Attributes
 from tower.web.access.authorization.decision import NO_OPINION, Answer, Decision, Ruling
@@ -23,7 +24,6 @@ from tower.web.access.authorization.mode_filter import (
     user_of,
 )
 from tower.web.outcome import RawStream, Relay
-from tower.web.peer import Peer
 
 RELAY = Relay("alpha", b"/clusters/alpha")
 PODS = "/api/v1/namespaces/a/pods"
@@ -60,20 +60,7 @@ class Verbs:
             deferred.callback(found)
 
 
-class RecordedChannel:
-    """A connection that records its end."""
-
-    def __init__(self) -> None:
-        self.ends: list[tuple[str, int]] = []
-        self.ruled: Any = None
-        self.peer = Peer(cast(Any, None), cast(Any, self))
-
-    def abort(self, reason: str, code: int) -> None:
-        """Record the call."""
-        self.ends.append((reason, code))
-
-
-class RecordedEntry:
+class RecordedEntry(RequestEntry):
     """An audit entry."""
 
     def __init__(self) -> None:
@@ -97,7 +84,7 @@ class ModeAuthorizationTests(SynchronousTestCase):
     def request(self, path: str = PODS, method: bytes = b"GET", **more: Any) -> Any:
         """Return a request of jane's."""
         target = RELAY.prefix + path.encode()
-        more = {"identity": Identity("jane"), "destination": RELAY, "channel": RecordedChannel(), **more}
+        more = {"identity": Identity("jane"), "destination": RELAY, **more}
         return FakeRequest(target=target, method=method, **more)
 
     def sweep(self) -> None:
@@ -116,16 +103,16 @@ class ModeAuthorizationTests(SynchronousTestCase):
     def test_own_api(self) -> None:
         """Another filter decides about Tower's own API, except for reviews of the own rights."""
         own = ModeAuthorization(self.cache, "", self.clock)
-        channel: Any = RecordedChannel()
+        channel = FakeChannel()
         path = b"/apis/cluster.kubesphere.io/v1alpha1/clusters"
-        watch: Any = FakeRequest(path + b"?watch=1", identity=Identity("jane"), channel=channel)
+        watch = FakeRequest(path + b"?watch=1", identity=Identity("jane"), channel=channel)
         self.assertIsNone(own(watch, "alpha"))
         self.assertIsNone(self.rules(watch, ""))
         self.assertEqual(self.verbs.asked, [])
         self.assertIsNone(own(watch, ""))
         self.assertEqual(self.verbs.asked[0].cluster, "")
         for target in SELF_REVIEWS:
-            review: Any = FakeRequest(target, b"POST", identity=Identity("jane"))
+            review = FakeRequest(target, b"POST", identity=Identity("jane"))
             self.assertIsNone(own(review, ""))
         error = self.assertRaises(StatusError, own, FakeRequest(path, b"POST", identity=Identity("jane")), "")
         assert isinstance(error, StatusError)
@@ -292,8 +279,7 @@ class ModeAuthorizationTests(SynchronousTestCase):
         ):
             info = requested_attributes(self.request(path, destination=destination), jane, "alpha").request
             self.assertEqual((info.verb, info.path, info.is_resource), (verb, expected, False))
-        plain = FakeRequest(target=b"/clusters/x/api/v1/pods", destination=Relay("alpha"))
-        request: Any = plain
+        request = FakeRequest(target=b"/clusters/x/api/v1/pods", destination=Relay("alpha"))
         self.assertFalse(requested_attributes(request, jane, "alpha").request.is_resource)
 
     def test_users(self) -> None:

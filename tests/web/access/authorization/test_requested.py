@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.policies import Policies, spec_of, user_of
-from tests.fakes.requests import FakeChannel, FakeFields, FakeRequest
+from tests.fakes.requests import FakeChannel, FakeRequest, fields_with
 from tests.fakes.servers import routes_to
 from tower.clusters import Clusters
 from tower.errors import Forbidden, TowerError, Unauthorized
@@ -99,8 +99,8 @@ class RoutedTests(SynchronousTestCase):
         upgrade: bytes = b"",
     ) -> Any:
         """Route a request; return request and outcome."""
-        fields = FakeFields(bearer, upgrade=upgrade)
-        request: Any = FakeRequest(target, method, fields, self.channel)
+        fields = fields_with(bearer, upgrade=upgrade)
+        request = FakeRequest(target, method, fields, self.channel)
         return request, (router or self.front)(request)
 
     def relayed(self, target: bytes, method: bytes = b"GET", **more: Any) -> Identity:
@@ -274,9 +274,8 @@ class RoutedTests(SynchronousTestCase):
 
     def reviewed(self, path: bytes, body: Any) -> Any:
         """Return the outcome of a review."""
-        fields = FakeFields(b"jane:dev")
-        request: Any = FakeRequest(path, b"POST", fields, self.channel)
-        request.raw = json.dumps(body).encode()
+        raw = json.dumps(body).encode()
+        request = FakeRequest(path, b"POST", fields_with(b"jane:dev"), self.channel, raw=raw)
         answer = self.front(request)
         return self.successResultOf(answer) if isinstance(answer, Deferred) else answer
 
@@ -293,7 +292,7 @@ class RoutedTests(SynchronousTestCase):
     def test_impersonation(self) -> None:
         """An admitted user cannot act as another."""
         self.policies.put("p", spec_of())
-        fields = FakeFields(b"jane:dev", b"Impersonate-User")
-        request: Any = FakeRequest(b"/clusters/alpha/api", b"GET", fields, self.channel)
+        fields = fields_with(b"jane:dev", foreign=b"Impersonate-User")
+        request = FakeRequest(b"/clusters/alpha/api", b"GET", fields, self.channel)
         with self.assertRaises(Forbidden):
             self.front(request)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.requests import FakeFields, FakeRequest
+from tests.fakes.requests import FakeRequest, fields_with
 from tower.kube.status import StatusError
 from tower.web.api.calls.call import Call, call_of
 
 
 def parsed(path: bytes, query: bytes = b"", **lines: bytes) -> Call:
     """Return a parsed request."""
-    fields = FakeFields(lines={name.replace("_", "-").encode(): value for name, value in lines.items()})
-    request: Any = FakeRequest(path + b"?" + query, fields=fields)
-    return call_of(request)
+    return call_of(FakeRequest(path + b"?" + query, fields=fields_with(**lines)))
 
 
 class CallTests(SynchronousTestCase):
