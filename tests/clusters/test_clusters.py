@@ -252,6 +252,21 @@ class ClustersTests(SynchronousTestCase):
         final = self.clusters.require("a")
         self.assertEqual(([c.type for c in final.conditions], final.enabled), (["One", "Two"], False))
 
+    def test_changes_at_once(self) -> None:
+        """Changes of several clusters are submitted together, and those of one cluster one by one."""
+        names = [f"c{number}" for number in range(20)]
+        clusters = self.with_ports(None)
+        for name in names:
+            self.successResultOf(clusters.add(name))
+        self.store.holding = True
+        changing = [clusters.set_condition(name, "One", "True", "R", "") for name in names]
+        self.assertGreater(len(self.store.held), 1)
+        submitted = len(self.store.held)
+        changing.append(clusters.set_condition(names[0], "Two", "True", "R", ""))
+        self.assertEqual(len(self.store.held), submitted)
+        self.store.release()
+        self.assertEqual([len(self.successResultOf(each).conditions) for each in changing], [1] * 20 + [2])
+
     def test_change_of_a_version(self) -> None:
         """A change of an outdated version is rejected."""
         first = self.added("a")

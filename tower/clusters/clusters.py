@@ -50,6 +50,9 @@ CLUSTER_LIMIT = 10_000
 #: Attempts of a change that conflicts with concurrent changes.
 _ATTEMPTS = 10
 
+#: Most changes of clusters at a time; the store writes them together.
+_PARALLEL = 64
+
 
 class Clusters:
     """The clusters in a store.
@@ -75,8 +78,9 @@ class Clusters:
         # Every request needs its cluster, and decoding is slow.
         self._decoded: dict[str, Cluster] = {}
         self._watch = store.watch(CLUSTERS, self._forget)
-        # Avoids conflicts between this object's own writes.
-        self._writing = DeferredLock()
+        # Avoid conflicts between this object's own writes: of ports, and of clusters, by their names.
+        self._writing_ports = DeferredLock()
+        self._writing = tuple(DeferredLock() for _ in range(_PARALLEL))
 
     def get(self, name: str) -> Cluster | None:
         """Return the cluster of that name, or None."""
@@ -252,10 +256,12 @@ class Clusters:
         """Assign a port to each cluster without one, as after ``--cluster-ports none``."""
         if self.ports is None:
             return
-        async with self._writing:
-            for cluster in self.list():
-                if cluster.kubernetes_port is None:
-                    await self._assign_port(cluster)
+        async with self._writing_ports:
+            for name in [cluster.name for cluster in self.list()]:
+                async with self._lock_of(name):
+                    cluster = self.get(name)
+                    if cluster is not None and cluster.kubernetes_port is None:
+                        await self._assign_port(cluster)
 
     @deferred
     async def settle_port(self, name: str) -> Cluster:
@@ -265,7 +271,7 @@ class Clusters:
         that is free; then the earlier one is released.  Fails with `NotFound`, and `Conflict` if no port is
         free or another program writes the cluster, too.
         """
-        async with self._writing:
+        async with self._writing_ports, self._lock_of(name):
             cluster = self.require(name)
             if self.ports is None:
                 return cluster
@@ -295,7 +301,7 @@ class Clusters:
     @deferred
     async def release_port(self, uid: str) -> None:
         """Release the ports of a cluster that is being removed."""
-        async with self._writing:
+        async with self._writing_ports:
             operations = self._ports.release(uid)
             if operations:
                 await self._store.transact(operations)
@@ -303,7 +309,7 @@ class Clusters:
     @deferred
     async def sweep_ports(self) -> None:
         """Release the ports of clusters that another program removed, and end quarantines."""
-        async with self._writing:
+        async with self._writing_ports:
             uids = {record.value["uid"] for record in self._store.snapshot(CLUSTERS).values()}
             operations = self._ports.sweep(uids)
             if operations:
@@ -351,7 +357,7 @@ class Clusters:
             return [Create(CLUSTERS, name, value), *claim(port, cluster), *stored]
 
         try:
-            async with self._writing:
+            async with self._writing_ports:
                 record = await self._ports.write(cluster, write, wanted)
         except RecordExists as e:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
@@ -371,7 +377,7 @@ class Clusters:
 
     async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
         """Repeat *attempt*, which reads and writes, while it conflicts with other writes."""
-        async with self._writing:
+        async with self._lock_of(name):
             for _ in range(_ATTEMPTS):
                 try:
                     return await attempt()
@@ -380,6 +386,10 @@ class Clusters:
                 except RecordChanged:
                     continue
         raise Conflict(f"cluster {name}: too many concurrent changes: retry")
+
+    def _lock_of(self, name: str) -> DeferredLock:
+        """Return the lock of a cluster's record."""
+        return self._writing[hash(name) % _PARALLEL]
 
     async def _assign_port(self, cluster: Cluster) -> None:
         def write(port: int | None) -> list[Operation]:

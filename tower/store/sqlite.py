@@ -10,15 +10,26 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 
-from attrs import evolve
+from attrs import evolve, field, frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.python.failure import Failure
 
 from tower.reactor.worker_thread import WorkerThread
 from tower.store.kinds import KINDS
-from tower.store.records import Create, Event, Operation, Record, StoreFailed, StoreStopped, Update, detached
+from tower.store.records import (
+    Create,
+    DeleteWhere,
+    Event,
+    Operation,
+    Record,
+    StoreFailed,
+    StoreStopped,
+    Update,
+    detached,
+)
 from tower.store.sqlite_file import Outcome, SQLiteFile
-from tower.store.store import Committed, IStore, ignore
+from tower.store.store import Committed, IStore
 
 #: Largest file, B.
 SIZE_LIMIT = 1 << 30
@@ -26,12 +37,32 @@ SIZE_LIMIT = 1 << 30
 #: Most transactions that wait for the disk; more are rejected.
 QUEUE_LIMIT = 1000
 
+#: Most transactions that are made durable at once.
+GROUP = 100
+
+
+@frozen(eq=False)
+class _Submitted:
+    """A transaction; *answer* fires when it is durable, or has failed."""
+
+    operations: list[Operation]
+    committed: Committed
+    answer: Deferred[list[Record | None]] = field(factory=Deferred)
+    began: float = field(factory=monotonic)
+
+    def names(self, record: Record) -> bool:
+        """Return whether an operation names *record*."""
+        names = ((o.kind, o.name) for o in self.operations if not isinstance(o, DeleteWhere))
+        return (record.kind, record.name) in names
+
 
 class SQLiteStore(IStore):
     """Records in a SQLite file.
 
     The constructor checks and reads the file, or creates it.  It leaves no thread and no open file, so that
     the process may still daemonize.  The first write starts the thread, `stop` ends it.
+
+    While a write waits for the disk, further transactions gather, and are made durable together.
 
     :param path: of the file; SQLite creates two more with this prefix.
     :param size_limit: largest file, B.
@@ -44,24 +75,28 @@ class SQLiteStore(IStore):
         self._file = SQLiteFile(os.fspath(path), size_limit)
         super().__init__(*self._file.load())
         self._thread = WorkerThread(reactor, "tower-store")
-        self._waiting = 0
-        self._in_doubt: Committed = ignore
+        self._waiting: list[_Submitted] = []
+        self._writing: list[_Submitted] = []
+        self._in_doubt: list[_Submitted] = []
+        self._idle: Deferred[None] | None = None
         self._stopped: Deferred[None] | None = None
 
     def _begin(self, operations: Sequence[Operation], committed: Committed) -> Deferred[list[Record | None]]:
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
             return fail(StoreStopped())
-        if self._waiting >= QUEUE_LIMIT:
+        if len(self._waiting) + len(self._writing) >= QUEUE_LIMIT:
             return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the disk: retry later"))
         # The thread reads them later, when the caller may have modified the originals.
         copies = [
             evolve(o, value=detached(o.value)) if isinstance(o, Create | Update) else o for o in operations
         ]
+        submitted = _Submitted(copies, committed)
+        self._waiting.append(submitted)
+        if not self._writing:
+            self._write()
         answer: Deferred[list[Record | None]] = Deferred()
-        Deferred.fromCoroutine(self._transact(copies, committed)).addCallbacks(
-            answer.callback, answer.errback
-        )
+        submitted.answer.addCallbacks(answer.callback, answer.errback)
         return answer
 
     def stop(self) -> Deferred[None]:
@@ -72,29 +107,68 @@ class SQLiteStore(IStore):
         self._stopped.chainDeferred(answer)
         return answer
 
-    async def _transact(self, operations: list[Operation], committed: Committed) -> list[Record | None]:
-        self._waiting += 1
-        began = monotonic()
-        try:
-            outcome: Outcome = await self._thread.defer(self._file.write, operations)
-        finally:
-            self._waiting -= 1
-            self.write_times.observe(monotonic() - began)
+    def _write(self) -> None:
+        """Write the waiting transactions in the thread."""
+        self._writing, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+        operations = [each.operations for each in self._writing]
+        self._thread.defer(self._file.write_all, operations).addCallbacks(self._written, self._not_written)
+
+    def _written(self, outcomes: Sequence[Outcome]) -> None:
+        written = list(zip(self._writing, outcomes, strict=True))
+        for submitted, outcome in written:
+            self.write_times.observe(monotonic() - submitted.began)
+            try:
+                self._settle(submitted, outcome)
+            except Exception:  # noqa: BLE001 - of an observer; the other transactions are not affected
+                submitted.answer.errback()
+        doubtful = [submitted for submitted, outcome in written if outcome.is_in_doubt]
+        self._in_doubt = doubtful or self._in_doubt
+        self._go_on()
+
+    def _settle(self, submitted: _Submitted, outcome: Outcome) -> None:
+        """Apply a transaction, and answer."""
         if outcome.found is not None:
-            self._apply(list(self._differences(*outcome.found)), self._in_doubt)
+            self._apply(list(self._differences(*outcome.found)), self._observe_doubtful)
             self._forget_past()
-        if outcome.is_in_doubt:
-            self._in_doubt = committed
-        self._apply(outcome.events, committed)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.answers
+        self._apply(outcome.events, submitted.committed)
+        if outcome.error is None:
+            submitted.answer.callback(outcome.answers)
+        else:
+            submitted.answer.errback(outcome.error)
+
+    def _not_written(self, failure: Failure) -> None:
+        for submitted in self._writing:
+            submitted.answer.errback(failure)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._writing = []
+        if self._waiting:
+            self._write()
+        elif self._idle is not None:
+            self._idle.callback(None)
 
     async def _stop(self) -> None:
         """Close the file after the queued writes, and end the thread."""
+        if self._writing:
+            self._idle = Deferred()
+            await self._idle
         if self._thread.started:
             await self._thread.defer(self._file.close)
             self._thread.stop()
+
+    def _observe_doubtful(self, events: Sequence[Event]) -> None:
+        """Report the events of commits that were reported as failed but succeeded, each to its observer.
+
+        The last one also gets the events of records that no operation names.
+        """
+        doubtful, self._in_doubt = self._in_doubt, []
+        for submitted in doubtful[:-1]:
+            own = [event for event in events if submitted.names(event.record)]
+            submitted.committed(own)
+            events = [event for event in events if event not in own]
+        for submitted in doubtful[-1:]:
+            submitted.committed(events)
 
     def _differences(self, version: int, records: Sequence[Record]) -> Iterator[Event]:
         """Return the events that lead from the snapshot to the file's records.

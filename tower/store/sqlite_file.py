@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tower.errors import ConfigurationError, TowerError
 from tower.store.kinds import KINDS
@@ -99,7 +99,16 @@ class SQLiteFile:
 
     def write(self, operations: Sequence[Operation]) -> Outcome:
         """Run a transaction; errors are in the outcome."""
-        found, is_in_doubt = None, False
+        (outcome,) = self.write_all([operations])
+        return outcome
+
+    def write_all(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome]:
+        """Run transactions, and make all of them durable at once; errors are in the outcomes.
+
+        A transaction that cannot be stored does not affect the others.
+        """
+        outcomes: list[Outcome] = []
+        found, is_in_doubt, is_committing = None, False, False
         try:
             connection = self._connection
             if connection is None:
@@ -107,23 +116,25 @@ class SQLiteFile:
                 version, records = _read(connection)
                 if version != self._version:
                     self._version, found = version, (version, records)
-            is_in_doubt = True
+            version = self._version
             with _transaction(connection):
-                plan = Plan(
-                    self._version,
-                    lambda kind, name: _lookup(connection, kind, name),
-                    lambda kind: _select(connection, kind),
-                )
-                answers = plan.run(operations)
-                _store(connection, plan)
-        except TowerError as e:
-            return Outcome(found=found, error=e)
+                is_in_doubt = True
+                for operations in transactions:
+                    outcome, version = _run(connection, operations, version)
+                    outcomes.append(outcome)
+                is_committing = True
         except (sqlite3.Error, _Damaged) as e:
             self.close()
             error = StoreFailed(f"cannot write {self.path}: {explained(e)}")
-            return Outcome(found=found, error=error, is_in_doubt=is_in_doubt)
-        self._version = plan.version
-        return Outcome(answers, plan.events, found)
+            if len(transactions) > 1 and is_in_doubt and not is_committing:
+                outcomes = [self.write(operations) for operations in transactions]
+            else:
+                outcomes = [Outcome(error=error, is_in_doubt=is_in_doubt)] * len(transactions)
+        else:
+            self._version = version
+        if found is not None and outcomes[0].found is None:
+            outcomes[0] = evolve(outcomes[0], found=found)
+        return outcomes
 
     def close(self) -> None:
         """Close the file; the next write reopens it."""
@@ -194,6 +205,21 @@ def _migrate(connection: sqlite3.Connection) -> None:
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _run(
+    connection: sqlite3.Connection, operations: Sequence[Operation], version: int
+) -> tuple[Outcome, int]:
+    """Run the operations of a transaction after *version*; return its outcome and the last version."""
+    plan = Plan(
+        version, lambda kind, name: _lookup(connection, kind, name), lambda kind: _select(connection, kind)
+    )
+    try:
+        answers = plan.run(operations)
+    except TowerError as e:
+        return Outcome(error=e), version
+    _store(connection, plan)
+    return Outcome(answers, plan.events), plan.version
 
 
 def _number(connection: sqlite3.Connection, query: str) -> int:
