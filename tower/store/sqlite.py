@@ -7,6 +7,7 @@ mode with ``synchronous=FULL``, so answered writes survive a loss of power.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 
@@ -62,7 +63,8 @@ class SQLiteStore(IStore):
     The constructor checks and reads the file, or creates it.  It leaves no thread and no open file, so that
     the process may still daemonize.  The first write starts the thread, `stop` ends it.
 
-    While a write waits for the disk, further transactions gather, and are made durable together.
+    While a write waits for the disk, further transactions gather, and are made durable together.  The reactor
+    runs between their answers.
 
     :param path: of the file; SQLite creates two more with this prefix.
     :param size_limit: largest file, B.
@@ -75,8 +77,10 @@ class SQLiteStore(IStore):
         self._file = SQLiteFile(os.fspath(path), size_limit)
         super().__init__(*self._file.load())
         self._thread = WorkerThread(reactor, "tower-store")
+        self._reactor = reactor
         self._waiting: list[_Submitted] = []
         self._writing: list[_Submitted] = []
+        self._written: deque[tuple[_Submitted, Outcome]] = deque()
         self._in_doubt: list[_Submitted] = []
         self._idle: Deferred[None] | None = None
         self._stopped: Deferred[None] | None = None
@@ -85,7 +89,7 @@ class SQLiteStore(IStore):
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
             return fail(StoreStopped())
-        if len(self._waiting) + len(self._writing) >= QUEUE_LIMIT:
+        if len(self._waiting) + len(self._writing) + len(self._written) >= QUEUE_LIMIT:
             return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the disk: retry later"))
         # The thread reads them later, when the caller may have modified the originals.
         copies = [
@@ -111,46 +115,56 @@ class SQLiteStore(IStore):
         """Write the waiting transactions in the thread."""
         self._writing, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
         operations = [each.operations for each in self._writing]
-        self._thread.defer(self._file.write_all, operations).addCallbacks(self._written, self._not_written)
+        writing = self._thread.defer(self._file.write_all, operations)
+        writing.addErrback(self._not_written)
+        writing.addCallback(self._settle)
 
-    def _written(self, outcomes: Sequence[Outcome]) -> None:
-        written = list(zip(self._writing, outcomes, strict=True))
-        for submitted, outcome in written:
-            self.write_times.observe(monotonic() - submitted.began)
-            try:
-                self._settle(submitted, outcome)
-            except Exception:  # noqa: BLE001 - of an observer; the other transactions are not affected
-                submitted.answer.errback()
-        doubtful = [submitted for submitted, outcome in written if outcome.is_in_doubt]
-        self._in_doubt = doubtful or self._in_doubt
-        self._go_on()
+    def _not_written(self, failure: Failure) -> list[Outcome]:
+        """Return the outcomes after a bug."""
+        self._log.failure("cannot write records", failure)
+        error = StoreFailed(f"cannot write {self._file.path}: {failure.getErrorMessage()}")
+        return [Outcome(error=error)] * len(self._writing)
 
-    def _settle(self, submitted: _Submitted, outcome: Outcome) -> None:
-        """Apply a transaction, and answer."""
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Write what waits, and answer the transactions that were written."""
+        is_first = not self._written
+        self._written.extend(zip(self._writing, outcomes, strict=True))
+        self._writing = []
+        if self._waiting:
+            self._write()
+        if is_first:
+            self._answer_next()
+
+    def _answer_next(self) -> None:
+        submitted, outcome = self._written[0]
+        self.write_times.observe(monotonic() - submitted.began)
+        try:
+            self._apply_outcome(submitted, outcome)
+        except Exception:  # noqa: BLE001 - of an observer; the other transactions are not affected
+            submitted.answer.errback()
+        self._written.popleft()
+        if self._written:
+            self._reactor.callFromThread(self._answer_next)
+        elif self._idle is not None and not self._writing:
+            self._idle.callback(None)
+
+    def _apply_outcome(self, submitted: _Submitted, outcome: Outcome) -> None:
+        """Apply a transaction to the snapshot, and answer."""
         if outcome.found is not None:
             self._apply(list(self._differences(*outcome.found)), self._observe_doubtful)
             self._forget_past()
+        if outcome.is_in_doubt:
+            self._in_doubt = [*self._in_doubt, submitted][-GROUP:]
         self._apply(outcome.events, submitted.committed)
         if outcome.error is None:
+            self._in_doubt = []
             submitted.answer.callback(outcome.answers)
         else:
             submitted.answer.errback(outcome.error)
 
-    def _not_written(self, failure: Failure) -> None:
-        for submitted in self._writing:
-            submitted.answer.errback(failure)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        self._writing = []
-        if self._waiting:
-            self._write()
-        elif self._idle is not None:
-            self._idle.callback(None)
-
     async def _stop(self) -> None:
         """Close the file after the queued writes, and end the thread."""
-        if self._writing:
+        if self._writing or self._written:
             self._idle = Deferred()
             await self._idle
         if self._thread.started:
