@@ -11,24 +11,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
-from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import gatherResults
-from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.store import store_contract
+from tests.store.sqlite_case import SQLiteCase, reactor
 from tower.clusters import Clusters
 from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import ConfigurationError
 from tower.store.records import Create, Expired, RecordMissing, StoreFailed, Update
 from tower.store.sqlite import QUEUE_LIMIT, SQLiteStore
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
-
-reactor = cast(IReactorFromThreads, global_reactor)
 
 #: Writes records for ever, and prints the name of each when its answer has come.
 _WRITER = """
@@ -79,19 +75,8 @@ class SQLiteContractTests(store_contract.StoreContract):
         self.addCleanup(self.store.stop)
 
 
-class SQLiteStoreTests(TestCase):
+class SQLiteStoreTests(SQLiteCase):
     """Tests of stores on disk."""
-
-    def setUp(self) -> None:
-        """Make a store."""
-        self.path = Path(self.mktemp())
-        self.store = self.opened()
-
-    def opened(self, size_limit: int = 1 << 30) -> SQLiteStore:
-        """Open the file once more."""
-        store = SQLiteStore(reactor, self.path, size_limit)
-        self.addCleanup(store.stop)
-        return store
 
     async def test_reopened(self) -> None:
         """Records and versions survive a restart; events before it are expired."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
-from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
-from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.trial.unittest import TestCase
 
+from tests.store.sqlite_case import SQLiteCase, reactor
 from tower.store import sqlite_file
 from tower.store.records import Create, Operation, Record, RecordExists, StoreFailed
-from tower.store.sqlite import GROUP, SQLiteStore
+from tower.store.sqlite import GROUP
 from tower.store.sqlite_file import Outcome, SQLiteFile
 
-reactor = cast(IReactorFromThreads, global_reactor)
 
-
-class GroupTests(TestCase):
+class GroupTests(SQLiteCase):
     """Transactions that gather while an earlier one is written."""
 
     def setUp(self) -> None:
@@ -34,14 +31,7 @@ class GroupTests(TestCase):
             return write_all(file, transactions)
 
         self.patch(SQLiteFile, "write_all", noted)
-        self.path = Path(self.mktemp())
-        self.store = self.opened()
-
-    def opened(self, size_limit: int = 1 << 30) -> SQLiteStore:
-        """Open the file."""
-        store = SQLiteStore(reactor, self.path, size_limit)
-        self.addCleanup(store.stop)
-        return store
+        super().setUp()
 
     def creates(self, count: int) -> list[Deferred[Record]]:
         """Submit as many transactions at once."""
@@ -87,6 +77,30 @@ class GroupTests(TestCase):
         self.assertIsInstance(await self.store.create("clusters", "late", {}).addErrback(_value), StoreFailed)
         await stopped
         self.assertEqual(len(self.successResultOf(writes)), 5)
+
+    async def test_reactor_runs(self) -> None:
+        """The reactor runs between the answers of a group, so that many of them do not delay other work."""
+        answered: list[int] = []
+        writes = [
+            write.addCallback(lambda record: answered.append(record.version)) for write in self.creates(4)
+        ]
+        between: list[int] = []
+        while len(answered) < len(writes):
+            await deferLater(cast(IReactorTime, reactor), 0)
+            between.append(len(answered))
+        self.assertEqual(sorted(set(between) | {0}), [0, 1, 2, 3, 4])
+
+    async def test_bug(self) -> None:
+        """An unexpected error fails the transactions, is logged, and does not affect later ones."""
+
+        def broken(file: SQLiteFile, transactions: object) -> list[Outcome]:
+            raise ZeroDivisionError("no outcome")
+
+        patch = self.patch(SQLiteFile, "write_all", broken)
+        self.assertIsInstance(await self.store.create("clusters", "a", {}).addErrback(_value), StoreFailed)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        patch.restore()
+        self.assertEqual((await self.store.create("clusters", "a", {})).version, 1)
 
     async def test_observer_fails(self) -> None:
         """An error in the observer of one transaction fails its answer, and no other."""
