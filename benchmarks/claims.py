@@ -34,6 +34,8 @@ _DOORS = (
     "door-rules-x509",
     "door-audit",
     "door-audit-x509",
+    "door-audit-pipe",
+    "door-audit-pipe-x509",
 )
 
 #: All samples of a row, by column label, in the order of the rounds.

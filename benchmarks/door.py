@@ -29,6 +29,8 @@ CASES = (
     ("token, policies, bindings and audit", "tower-audited", "oidc", 0),
     ("token, policies, bindings and audit of ended requests", "tower-audited-once", "oidc", 0),
     ("certificate, policies, bindings and audit", "tower-audited", "x509", 0),
+    ("token, policies, bindings and audit on standard output", "tower-audited-pipe", "oidc", 0),
+    ("certificate, policies, bindings and audit on standard output", "tower-audited-pipe", "x509", 0),
     ("token, policies, bindings and audit; 100 objects", "tower-audited", "oidc", 100),
 )
 

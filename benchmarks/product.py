@@ -16,7 +16,8 @@ from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, 
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 from tower.native import VARIABLE
 
-_TWISTD = str(Path(sys.executable).parent / "twistd")
+#: The program that runs proxy and agent.
+TWISTD = str(Path(sys.executable).parent / "twistd")
 _FOREGROUND = ("-n", "--pidfile=", "--reactor=tower")
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
@@ -54,7 +55,7 @@ def _agent(
     }
     agent = ground.start(
         name,
-        _TWISTD,
+        TWISTD,
         *_FOREGROUND,
         "tower-agent",
         *arguments,
@@ -119,7 +120,7 @@ class Product:
         self,
         ground: Ground,
         name: str = "tower-proxy",
-        program: tuple[str, ...] = (_TWISTD,),
+        program: tuple[str, ...] = (TWISTD,),
         options: tuple[str, ...] = (),
         native: str = "",
     ) -> None:

@@ -83,6 +83,8 @@ _DOORS = (
     ("door-rules-x509", "a certificate, 1,000 access policies, 10,000 bindings", "tower-rules", "x509"),
     ("door-audit", "the same with a token and an audit log", "tower-audited", "oidc"),
     ("door-audit-x509", "the same with a certificate", "tower-audited", "x509"),
+    ("door-audit-pipe", "the same with a token, the log on standard output", "tower-audited-pipe", "oidc"),
+    ("door-audit-pipe-x509", "the same with a certificate", "tower-audited-pipe", "x509"),
     ("door-audit-paths", "the same with a token, 100 objects in turn", "tower-audited", "oidc", "-paths=100"),
 )
 _HOST = (Column(SQLITE, "tower", "https"), Column(TOWER, "tower-host", "https"))

@@ -17,6 +17,7 @@
 | tower-policies | the same with 1,000 access policies |
 | tower-rules, tower-audited | the same, and with 10,000 bindings of RBAC; and with an audit log |
 | tower-audited-once | the same without the stage ``RequestReceived`` |
+| tower-audited-pipe | the same, with the log on standard output, a pipe |
 | tower-host | the product with its records in a host cluster, a real kube-apiserver |
 | link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
@@ -27,6 +28,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -37,7 +40,7 @@ from benchmarks import gopeer, openssh, wan
 from benchmarks.directory import POLICIES, Directory
 from benchmarks.member import Member
 from benchmarks.processes import ROOT, NotHere
-from benchmarks.product import Product, on_old_proxy, tunnel
+from benchmarks.product import TWISTD, Product, on_old_proxy, tunnel
 from benchmarks.setting import Ground, System, http_way, https_way, stream_way
 from tower.native import NotNative, load
 
@@ -96,9 +99,11 @@ class Systems:
         """The users of an organization, and its rules."""
         return Directory(self.ground)
 
-    def door(self, name: str, policies: int = POLICIES, *options: str) -> System:
-        """Return the product with the directory's users, and *options*."""
-        product = Product(self.ground, f"{name}-proxy", options=(*self.directory.options, *options))
+    def door(
+        self, name: str, policies: int = POLICIES, *options: str, program: tuple[str, ...] = (TWISTD,)
+    ) -> System:
+        """Return the product with the directory's users, and *options*; *program* runs ``twistd``."""
+        product = Product(self.ground, f"{name}-proxy", program, (*self.directory.options, *options))
         system = product.cluster(name, name, self.ground.backend)
         return product.open_to(system, name, self.directory, policies)
 
@@ -186,6 +191,15 @@ def _audited_once(systems: Systems, name: str) -> System:
     return _audited(systems, name, f"--audit-policy-file={policy}")
 
 
+def _audited_pipe(systems: Systems, name: str) -> System:
+    """Return the product with its log in a pipe that another program reads."""
+    pipe = systems.folder / f"{name}.pipe"
+    os.mkfifo(pipe)
+    systems.ground.start(f"{name}-reader", "dd", f"if={pipe}", "of=/dev/null", "bs=64K")
+    program = ("/bin/sh", "-c", 'exec "$0" "$@" > ' + shlex.quote(str(pipe)), TWISTD)
+    return systems.door(name, POLICIES, *systems.directory.rules, "--audit-log-path=-", program=program)
+
+
 _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "direct": lambda systems: _direct(systems.ground),
     "forward": lambda systems: gopeer.forward(systems.ground, "forward", "stream"),
@@ -222,6 +236,7 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tower-rules": lambda systems: systems.door("tower-rules", POLICIES, *systems.directory.rules),
     "tower-audited": lambda systems: _audited(systems, "tower-audited"),
     "tower-audited-once": lambda systems: _audited_once(systems, "tower-audited-once"),
+    "tower-audited-pipe": lambda systems: _audited_pipe(systems, "tower-audited-pipe"),
     "tower-host": lambda systems: systems.hosted_product.cluster(
         "tower-host", "theta", systems.ground.backend
     ),

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration import harness
 from tests.integration.person import Person
-from tests.integration.programs import LOOPBACK, wait_for
+from tests.integration.programs import LOOPBACK, script, wait_for
 from tests.integration.threaded import ThreadedServer
 
 SLOW = 20.0  # s until the answer of a slow API server
@@ -434,3 +434,29 @@ class AgreementTests(harness.TowerTestCase):
         self.assertEqual((line["code"], line["source"]), (401, "tower"))
         self.assertNotIn("user", line)
         self.assertNotIn("cluster", line)
+
+
+class StandardOutputTests(harness.TowerTestCase):
+    """Both logs on the standard output of twistd, which writes the program's log there, too."""
+
+    def new_tower(self) -> harness.Tower:
+        """Return a Tower with both logs there."""
+        tower = super().new_tower()
+        proxy = tower.proxy_program("--access-log=-", "--audit-log-path=-")
+        proxy.argv[:1] = [script("twistd"), "-n", "--pidfile=", "tower-proxy"]
+        tower.proxy = proxy
+        return tower
+
+    def test_written(self) -> None:
+        """The lines of a request are there, whole, in addition to the program's own."""
+        answer = self.tower.admin().get("/apis/cluster.kubesphere.io/v1alpha1/clusters")
+        request = answer.headers["X-Request-Id"]
+
+        def lines() -> list[dict[str, Any]]:
+            output = self.tower.proxy.output().splitlines()
+            found = [json.loads(line) for line in output if line.startswith("{")]
+            return [line for line in found if request in (line.get("requestID"), line.get("auditID"))]
+
+        wait_for("the lines of both logs", lambda: len(lines()) == 3)
+        self.assertEqual({line.get("kind", "request") for line in lines()}, {"Event", "short"})
+        self.assertIn("listening on", self.tower.proxy.output())

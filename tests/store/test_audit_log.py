@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,9 +40,9 @@ class FakeFile:
         self.written: list[bytes] = []
         self.closed = False
 
-    def write(self, lines: bytes) -> None:
+    def write(self, pieces: Sequence[bytes]) -> None:
         """Write."""
-        self.written.append(lines)
+        self.written.append(b"".join(pieces))
 
     def close(self) -> None:
         """Close."""

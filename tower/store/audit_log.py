@@ -175,7 +175,7 @@ class AuditLog:
         self._next_write = None
         lines, self._queue = self._queue, []
         waiting, self._waiting = self._waiting, []
-        self._writing = self._thread.defer(self._file.write, b"".join(lines))
+        self._writing = self._thread.defer(self._file.write, lines)
         self._writing.addCallbacks(self._written, self._not_written, (waiting,), errbackArgs=(lines, waiting))
 
     def _written(self, _: None, waiting: list[Deferred[bool]]) -> None:

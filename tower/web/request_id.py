@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
+from functools import lru_cache
 from typing import Final
 
 #: A valid ID of a client.
@@ -14,13 +15,23 @@ VALID_ID: Final = re.compile(rb"[0-9A-Za-z-]{1,64}")
 ID_BEGIN: Final = 10
 ID_END: Final = 46
 
-_LINE: Final = b"Audit-Id: %b%%012x\r\n" % str(uuid.uuid4())[:24].encode("ascii")
+_BEGIN: Final = b"Audit-Id: %b" % str(uuid.uuid4())[:24].encode("ascii")
+
+# Formatting of numbers takes longer than finding their text.
+_ENDS: Final = [b"%02x\r\n" % number for number in range(256)]
+
 _numbers = itertools.count(1)
 
 
 def id_line() -> bytes:
     """Return a header line with a unique ID in UUID form; all IDs of one process have the same prefix."""
-    return _LINE % next(_numbers)
+    number = next(_numbers)
+    return _beginning(number >> 8) + _ENDS[number & 255]
+
+
+@lru_cache(maxsize=1)
+def _beginning(number: int) -> bytes:
+    return b"%b%010x" % (_BEGIN, number)
 
 
 def id_in(line: bytes) -> str:

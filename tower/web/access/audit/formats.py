@@ -57,9 +57,7 @@ TRUSTED_CALLER: Final = "trusted-caller"
 EVENT_HEAD: Final = '{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 
 # Formatting of numbers takes longer than finding their text.
-_DIGITS: Final = [f"{number:03d}" for number in range(1000)]
-_THOUSANDTHS: Final = [digits.encode() for digits in _DIGITS]
-_MILLIONTHS: Final = [digits + b"Z" for digits in _THOUSANDTHS]
+_MICROSECONDS: Final = [b"%03dZ" % number for number in range(1000)]
 
 _NO_BODY: Final = RecordedBody()
 
@@ -263,25 +261,24 @@ def status_of(entry: RequestEntry, answer: ResponseRecord) -> str:
     return f'"responseStatus":{{"metadata":{{}},"code":{answer.code}}},'
 
 
-@lru_cache(maxsize=4)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(seconds))
+def moment(seconds: float) -> str:
+    """Return *seconds* since the epoch as RFC 3339 in UTC, with microseconds."""
+    return stamp(seconds).decode("ascii")
 
 
 def stamp(seconds: float) -> bytes:
     """Return the same as `moment`, for joining with other bytes."""
-    whole = int(seconds)
-    part = int((seconds - whole) * 1_000_000)
-    return _second_bytes(whole) + _THOUSANDTHS[part // 1000] + _MILLIONTHS[part % 1000]
+    milliseconds, microseconds = divmod(int(seconds * 1_000_000), 1000)
+    return _millisecond(milliseconds) + _MICROSECONDS[microseconds]
+
+
+@lru_cache(maxsize=8)
+def _millisecond(milliseconds: int) -> bytes:
+    """Return the beginning of a moment, which many events of a batch share."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return b"%b%03d" % (_second(seconds), rest)
 
 
 @lru_cache(maxsize=4)
-def _second_bytes(seconds: int) -> bytes:
-    return _second(seconds).encode("ascii")
-
-
-def moment(seconds: float) -> str:
-    """Return *seconds* since the epoch as RFC 3339 in UTC, with microseconds."""
-    whole = int(seconds)
-    part = int((seconds - whole) * 1_000_000)
-    return f"{_second(whole)}{_DIGITS[part // 1000]}{_DIGITS[part % 1000]}Z"
+def _second(seconds: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(seconds)).encode("ascii")
