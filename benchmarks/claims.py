@@ -151,13 +151,13 @@ def _cost(row: str, part: str, against: str, must: float, aim: float, what: str)
 
 CLAIMS = (
     *_bulk(),
-    Claim("raw-32", "raw-32", FORWARD, 1, 1.3),
-    Claim("raw-1", "raw-1", FORWARD, 1, 1.2),
-    Claim("l7-32", "l7-32", IDLE_100, 1.4, 1.8),
+    Claim("raw-32", "raw-32", FORWARD, 1.9, 1.9),
+    Claim("raw-1", "raw-1", FORWARD, 0.85, 1),
+    Claim("l7-32", "l7-32", IDLE_100, 2.4, 3),
     Claim("l7-32-idle-2", "l7-32", IDLE_2, 5, 8),
     *(Claim(row, row, IDLE_2, 3, 4) for row in _KUBE),
     *(_cost(row, "server", IDLE_2, 0.35, 0.25, "CPU of the API server per request") for row in _KUBE),
-    Claim("l7-1", "l7-1", IDLE_100, 0.9, 1.2),
+    Claim("l7-1", "l7-1", IDLE_100, 1.1, 1.3),
     Claim("l7-down", "l7-down", IDLE_100, 1.8, 2.5),
     Claim("l7-up", "l7-up", IDLE_100, 1.6, 2.2),
     Claim("l7-new", "l7-new", IDLE_100, 0.9, 1.1),
@@ -183,11 +183,9 @@ CLAIMS = (
     *_native(),
     Claim("host-32", "host-32", SQLITE, 0.95, 1),
     _cost("host-32", "proxy", SQLITE, 1.05, 1, "CPU of the proxy per request"),
-    Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
-    Claim(
-        "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True
-    ),
-    _cost("watches", "proxy", IDLE_100, 0.8, 0.5, "CPU of the proxy"),
-    _cost("watches", "agent", IDLE_100, 1.1, 0.8, "CPU of the agent"),
+    Claim("storm", "storm", STORM_PEER, 0.95, 1.2),
+    Claim("storm-memory", "storm", "KiB", 9, 9, "memory", "memory per idle agent", less=True, absolute=True),
+    _cost("watches", "proxy", IDLE_100, 0.7, 0.6, "CPU of the proxy"),
+    _cost("watches", "agent", IDLE_100, 1.2, 1, "CPU of the agent"),
     Claim("watches-p99", "watches", IDLE_100, 1.5, 1, "p99", "p99 of events", less=True),
 )

@@ -99,8 +99,8 @@ class TableTests(SynchronousTestCase):
 
     def test_marks(self) -> None:
         """Each bar has a mark that it was reached or missed."""
-        printed = line(self.done("l7-1", samples("rate", [100], [100])), "L7, 1 connection")
-        self.assertIn("| ≥ 0.9x ✓ | ≥ 1.2x ✗ | **1.00x** |", printed)
+        printed = line(self.done("l7-1", samples("rate", [120], [100])), "L7, 1 connection")
+        self.assertIn("| ≥ 1.1x ✓ | ≥ 1.3x ✗ | **1.20x** |", printed)
 
     def test_condition(self) -> None:
         """A latency that was bought with a slow download does not count."""

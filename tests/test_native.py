@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower import native
 
 ROOT = Path(__file__).resolve().parent.parent
+#: A small extension of Python, which can be loaded.
+LOADABLE = min(
+    Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so"), key=lambda path: path.stat().st_size
+)
+#: Offset of the machine in an ELF header, and the value of a machine that no Python runs on (AT&T WE 32100).
+MACHINE, OTHER = 18, b"\x01\x00"
 #: Prints the files of two modules, and the result of the choice.
 PROBE = """
 import importlib, json, sys
@@ -52,8 +59,9 @@ class NativeTestCase(SynchronousTestCase):
     def compile(self) -> Path:
         """Write what is next to the sources after a compilation; return the path of the library."""
         library = native.library_of(self.root)
+        code = LOADABLE.read_bytes()
         for module in native.MODULES:
-            self.extension(module).write_bytes(elf(library.encode()))
+            self.extension(module).write_bytes(code + library.encode())
         path = self.root / f"{library}{EXTENSION_SUFFIXES[0]}"
         path.write_bytes(elf(b"no code"))
         return path
@@ -151,6 +159,29 @@ class ChoiceTests(NativeTestCase):
         path.write_bytes(b"garbage" * 100)
         self.fails(f"{path} cannot be loaded (")
         self.assertNotIn(native.library_of(self.root), sys.modules)
+
+    def test_other_machine(self) -> None:
+        """If one extension is for another machine, none is imported, and the library is not loaded."""
+        self.compile()
+        path = self.extension(native.MODULES[-1])
+        data = bytearray(path.read_bytes())
+        data[MACHINE : MACHINE + 2] = OTHER
+        path.write_bytes(data)
+        self.patch(native, "_load_library", lambda name, path: self.fail("loaded"))
+        self.fails(f"{path} cannot be loaded (")
+
+    def test_unreadable(self) -> None:
+        """A directory with the name of an extension, or of the library, is named."""
+        library = self.compile()
+        path = self.extension(native.MODULES[5])
+        path.unlink()
+        path.mkdir()
+        self.fails(f"{path} cannot be read (Is a directory)")
+        path.rmdir()
+        path.write_bytes(self.extension(native.MODULES[0]).read_bytes())
+        library.unlink()
+        library.mkdir()
+        self.fails(f"{library} cannot be read (Is a directory)")
 
     def test_truncated(self) -> None:
         """A truncated library or extension is never given to the loader, which would crash."""

@@ -8,6 +8,7 @@ imported.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import struct
 import sys
@@ -127,7 +128,7 @@ def load(root: Path) -> None:
     """Load the compiled modules' library, so that importing the modules uses it.
 
     :raise NotNative: the library or an extension is missing, truncated, compiled for another Python or from
-        other sources, or cannot be loaded.
+        other sources, or cannot be read or loaded.  Then no extension has been imported.
     """
     extensions = [source_of(root, module).with_suffix(EXTENSION_SUFFIXES[0]) for module in MODULES]
     there = {extension for extension in extensions if extension.exists()}
@@ -140,32 +141,50 @@ def load(root: Path) -> None:
     for extension in extensions:
         if extension not in there:
             raise NotNative(f"{extension} is missing; {_CURE}")
-        data = extension.read_bytes()
+        try:
+            data = extension.read_bytes()
+        except OSError as e:
+            raise NotNative(f"{extension} cannot be read ({e.strerror}); {_CURE}") from e
         if _is_truncated(data[:64], len(data)):
             raise NotNative(f"{extension} is truncated; {_CURE}")
         if name.encode() not in data:
             raise NotNative(f"{extension} was compiled from other sources; {_CURE}")
-    _load_library(name, root / f"{name}{EXTENSION_SUFFIXES[0]}")
+    library = root / f"{name}{EXTENSION_SUFFIXES[0]}"
+    _check_library(library)
+    for extension in extensions:
+        try:
+            ctypes.CDLL(str(extension))
+        except OSError as e:
+            raise NotNative(f"{extension} cannot be loaded ({e}); {_CURE}") from e
+    _load_library(name, library)
 
 
-def _load_library(name: str, path: Path) -> None:
-    """Load the library, which the extensions import by its name.
+def _check_library(path: Path) -> None:
+    """Check that the library is there.
 
-    :raise NotNative: it is missing or cannot be loaded.
+    :raise NotNative: it is missing, truncated, or cannot be read.
     """
     try:
         with path.open("rb") as file:
             if _is_truncated(file.read(64), path.stat().st_size):
                 raise NotNative(f"{path} is truncated; {_CURE}")
+    except FileNotFoundError:
+        raise NotNative(f"{path} is missing; {_CURE}") from None
+    except OSError as e:
+        raise NotNative(f"{path} cannot be read ({e.strerror}); {_CURE}") from e
+
+
+def _load_library(name: str, path: Path) -> None:
+    """Load the library, which the extensions import by its name.
+
+    :raise NotNative: it cannot be loaded.
+    """
+    try:
         spec = spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         library = module_from_spec(spec)
         spec.loader.exec_module(library)
-    except NotNative:
-        raise
-    except FileNotFoundError:
-        raise NotNative(f"{path} is missing; {_CURE}") from None
     except (ImportError, OSError, SystemError) as e:
         raise NotNative(f"{path} cannot be loaded ({e}); {_CURE}") from e
     sys.modules[name] = library

@@ -26,7 +26,7 @@ PART = 0.75
 TRIES = 3
 
 #: The best cases for their time: bulk in each direction, small requests and their cost, also with old
-#: agents.
+#: agents; and compiled modules compared with those in Python.
 NAMES = (
     "bulk-down-1",
     "bulk-up-1",
@@ -35,6 +35,8 @@ NAMES = (
     "l7-32-idle-2",
     "l7-32-proxy",
     "l7-down",
+    "native-32-agent",
+    "native-32-proxy",
     "old-32",
     "old-32-proxy",
 )

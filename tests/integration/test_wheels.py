@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import site
@@ -158,27 +159,52 @@ class InstalledTests(SynchronousTestCase):
     def test_damage(self) -> None:
         """With one damaged file, Tower runs without compiled modules and logs why; TOWER_NATIVE=1 fails."""
         module = f"{native.MODULES[5].replace('.', '/')}{SUFFIX}"
-        for name, data, reason in (
+        for name, damage, reason in (
             (module, None, "is missing"),
-            (module, b"garbage" * 100, "was compiled from other sources"),
-            (module, 1000, "is truncated"),
+            (module, lambda whole: b"garbage" * 100, "was compiled from other sources"),
+            (module, lambda whole: whole[:1000], "is truncated"),
+            (
+                module,
+                lambda whole: whole[:18] + b"\x01\0" + whole[20:],
+                "cannot be loaded (",
+            ),  # another machine
             (LIBRARY, None, "is missing"),
-            (LIBRARY, b"garbage" * 100, "cannot be loaded ("),
-            (LIBRARY, 100_000, "is truncated"),
+            (LIBRARY, lambda whole: b"garbage" * 100, "cannot be loaded ("),
+            (LIBRARY, lambda whole: whole[:100_000], "is truncated"),
         ):
             path = self.packages / name
             whole = path.read_bytes()
             path.unlink()
-            if data is not None:
-                path.write_bytes(whole[:data] if isinstance(data, int) else data)
+            if damage is not None:
+                path.write_bytes(damage(whole))
             self.assertEqual(self.version(""), (0, f"tower {tower.__version__} (pure)"))
             code, line = self.version("1")
             self.assertEqual(code, 1)
             self.assertIn(f"TOWER_NATIVE=1: {path} {reason}", line)
-            if data == 100_000:
+            if damage is None:
                 self.assertIn(f"running without compiled modules: {path} {reason}", self.proxy())
             path.write_bytes(whole)
         self.assertEqual(self.version(""), (0, f"tower {tower.__version__} (native)"))
+
+    def test_tracebacks(self) -> None:
+        """An error has the same type, text, functions and lines in both; compiled, its paths are relative."""
+        code = (
+            "import json, traceback\n"
+            "from tower.http.bodies import BadBody, ChunkedBody\n"
+            "try:\n"
+            "    ChunkedBody().feed(b'zz\\r\\n')\n"
+            "except BadBody as e:\n"
+            "    frames = traceback.extract_tb(e.__traceback__)[1:]\n"
+            "    lines = [[each.filename, each.lineno, each.name] for each in frames]\n"
+            "    print(json.dumps([type(e).__name__, str(e), lines]))\n"
+        )
+        found = [
+            json.loads(use(self.commands / "python", "-c", code, TOWER_NATIVE=each)) for each in ("1", "0")
+        ]
+        self.assertGreater(len(found[0][2]), 1)
+        for frame in found[0][2]:
+            frame[0] = str(self.packages / frame[0])
+        self.assertEqual(*found)
 
     def test_new_sources(self) -> None:
         """If a module in Python is edited, the compiled modules are not used."""

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.log_lines import logged_lines
 from tower.errors import Unauthorized
+from tower.web.access.authentication import token_key
 from tower.web.access.authentication.identity import TOKEN_LIMIT, Identity
 from tower.web.access.authentication.presented import Presented
 from tower.web.access.authentication.token_file import (
@@ -74,6 +75,14 @@ class StaticTokenTests(SynchronousTestCase):
             b"x" * (TOKEN_LIMIT + 1),
         ):
             self.assertIsNone(self.user(token))
+
+    def test_key_hides_token(self) -> None:
+        """The key of an identity, which the audit log shows, depends on a secret of the process."""
+        found = self.known(b"s3cret").session
+        self.assertRegex(found, r"\Atoken-file:[0-9a-f]{32}\Z")
+        self.patch(token_key, "_SALT", b"of another process")
+        self.file.value = parse("s3cret,joe,3\n")
+        self.assertNotEqual(self.known(b"s3cret").session, found)
 
     def test_token_is_not_forwarded(self) -> None:
         """The token is for Tower."""

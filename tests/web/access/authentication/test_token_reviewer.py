@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -61,6 +62,7 @@ class TokenReviewerTests(SynchronousTestCase):
         self.assertEqual(self.hook.asked[0]["spec"], {"token": "secret"})
         self.assertEqual(self.hook.asked[0]["apiVersion"], "authentication.k8s.io/v1beta1")
         self.assertNotIn("secret", f"{found!r} {found.lease!r} {found.key}")
+        self.assertNotIn(hashlib.sha256(b"secret").hexdigest(), found.key)
 
     def test_times(self) -> None:
         """Users and rejections are kept for their time; errors are not."""

@@ -21,6 +21,10 @@ from tower.web.access.authentication.csv_records import csv_records
 from tower.web.access.authentication.identity import TOKEN_LIMIT, Identity
 from tower.web.access.authentication.presented import Presented
 from tower.web.access.authentication.reserved_names import check_foreign
+from tower.web.access.authentication.token_key import token_key
+
+#: Name of the method.
+METHOD = "token-file"
 
 _LEAST = 3
 
@@ -33,7 +37,7 @@ _HASH = re.compile(r"sha256:([0-9A-Fa-f]{64})")
 class StaticTokens:
     """The users in a file.
 
-    :ivar users: by the SHA-256 of their token, hexadecimal.
+    :ivar users: by the `token_key` of their token.
     """
 
     users: Mapping[str, Identity]
@@ -70,10 +74,11 @@ def parse_tokens(content: bytes, path: Path, warn: Callable[..., None] = _log.wa
                 f"record {number}: a token begins with {PREFIX!r}, as those of Tower: replace it"
             )
         plain += given is None
-        digest = given[1].lower() if given else hashlib.sha256(token.encode()).hexdigest()
-        if digest in users:
+        digest = bytes.fromhex(given[1]) if given else hashlib.sha256(token.encode()).digest()
+        key = token_key(METHOD, digest)
+        if key in users:
             _warn(warn, "duplicate", path, number)
-        users[digest] = _user(record, number, digest)
+        users[key] = _user(record, number, key)
     if plain:
         warn(
             "token file '{path}' has {count} tokens in plain text: replace each by sha256:HASH "
@@ -93,7 +98,7 @@ class TokenFile(Protocol):
 class StaticTokenAuthenticator:
     """Authenticates users by the tokens in *file*."""
 
-    method = "token-file"
+    method = METHOD
 
     def __init__(self, file: TokenFile) -> None:
         self._file = file
@@ -103,7 +108,7 @@ class StaticTokenAuthenticator:
         bearer = presented.bearer
         if bearer is None or len(bearer) > TOKEN_LIMIT:
             return None
-        return self._file.value.users.get(hashlib.sha256(bearer).hexdigest())
+        return self._file.value.users.get(token_key(METHOD, hashlib.sha256(bearer).digest()))
 
     def check(self, identity: Identity) -> None:
         """Check that the file still has the token, for the same user.
@@ -127,7 +132,7 @@ def _warn(warn: Callable[..., None], problem: str, path: Path, number: int) -> N
     )
 
 
-def _user(record: Sequence[str], number: int, digest: str) -> Identity:
+def _user(record: Sequence[str], number: int, key: str) -> Identity:
     _, user, uid, *columns = record
     groups = [each for each in columns[0].split(",") if each] if columns else []
     try:
@@ -136,4 +141,4 @@ def _user(record: Sequence[str], number: int, digest: str) -> Identity:
         raise ValueError(f"record {number}: {e}: choose another name") from None
     if not uid.isprintable():
         raise ValueError(f"record {number}: the UID has characters that cannot be printed: correct it")
-    return Identity(user, names, uid=uid, method=StaticTokenAuthenticator.method, key=digest)
+    return Identity(user, names, uid=uid, method=METHOD, key=key)

@@ -28,6 +28,7 @@ from tower.web.access.authentication.identity import FOREIGN_TOKEN_LIMIT, Identi
 from tower.web.access.authentication.presented import Presented, Stale
 from tower.web.access.authentication.request_header import EXTRA_LIMIT
 from tower.web.access.authentication.reserved_names import check_reviewed
+from tower.web.access.authentication.token_key import token_key
 from tower.web.access.reported_failure import ReportedFailure, without_secret
 
 #: Most users, and most other answers, that are kept.
@@ -280,7 +281,7 @@ class TokenReviewer:
                 uid=user.uid,
                 extra=user.extra,
                 method=self.method,
-                key=f"{self.method}:{digest.hex()}",
+                key=token_key(self.method, digest),
                 lease=lease,
             )
             if len(self._accepted) > KEPT:
