@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from twisted.application.service import IService
@@ -32,7 +33,8 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
     open_standard_files()
     install_reactor()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the program can reload
-    options.parseOptions()
+    with _output():
+        options.parseOptions()
     observer = options.log_observer()
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     log = options.log
@@ -49,6 +51,20 @@ def run(program: str, options: O, make_service: Callable[[O], IService]) -> int:
     finally:
         log.flush()
     return 0
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """End the program with 0 if its output, such as that of ``--help``, is not read to its end."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # keeps the interpreter from flushing again when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
 
 
 def install_reactor() -> None:

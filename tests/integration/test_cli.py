@@ -7,6 +7,7 @@ import shlex
 import shutil
 import socket
 import sqlite3
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -163,6 +164,17 @@ class WrongOptionTests(SynchronousTestCase):
         if run([*own, "mount", "-t", "tmpfs", "tmpfs", str(mount)]).returncode:
             self.skipTest("this machine lets us mount nothing")
         self.refusal([*own, "sh", "-c", tiny], str(mount))
+
+    def test_unread_help(self) -> None:
+        """Help that is not read to its end is not an error."""
+        for name in ("tower-proxy", "tower-agent"):
+            reader, writer = os.pipe()
+            os.close(reader)
+            with os.fdopen(writer) as output:
+                done = subprocess.run(
+                    [script(name), "--help"], stdout=output, stderr=subprocess.PIPE, timeout=100, check=False
+                )
+            self.assertEqual((done.returncode, done.stderr), (0, b""), name)
 
     def test_environment(self) -> None:
         """Both programs take all options from the environment, and report bad ones in one line."""

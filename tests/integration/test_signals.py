@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
 import signal
 import socket
 import ssl
+import struct
 import subprocess
+import termios
 from functools import partial
 from pathlib import Path
 
@@ -307,6 +310,35 @@ class LogTests(harness.TowerTestCase):
         self.assertTrue(self.tower.proxy.stop())
         for word in ("twisted", "Main loop", "Server Shut Down", "reactor class"):
             self.assertNotIn(word, self.tower.proxy.output())
+
+    def test_twistd_closed(self) -> None:
+        """With twistd, a closed standard output ends nothing, and no file gets its lines."""
+        self.tower.proxy.stop()
+        argv = [script("twistd"), "-n", "--pidfile=", "tower-proxy", *self.tower.proxy.argv[5:]]
+        self.tower.proxy = Program("twistd", ["sh", "-c", 'exec "$@" >&-', "sh", *argv], self.folder)
+        self.tower.start()
+        self.tower.tower("cluster", "add", "alpha")
+        self.assertTrue(self.tower.proxy.stop())
+
+    def test_twistd_stalled(self) -> None:
+        """With twistd, a program that reads the log but stalls delays no request, and not the end."""
+        self.tower.proxy.stop()
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        size = fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        argv = [script("twistd"), "-n", "--pidfile=", "tower-proxy", *self.tower.proxy.argv[5:], "-v", "6"]
+        self.tower.proxy = Program(
+            "twistd", ["sh", "-c", f'exec "$@" >{pipe}', "sh", *argv, "--access-log=-"], self.folder
+        )
+        self.tower.start()
+        admin = self.tower.admin()
+        for _ in range(100):
+            self.assertEqual(admin.get(f"/nothing/{'x' * 200}").status, 404)
+        (waiting,) = struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))
+        self.assertGreater(waiting, size // 2)  # the next lines do not fit
+        self.assertTrue(self.tower.proxy.stop())
 
 
 def closed(port: int) -> bool:

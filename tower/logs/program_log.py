@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
 from twisted.logger import FilteringLogObserver, ILogObserver, LogEvent, LogLevel
 from twisted.python.logfile import LogFile
@@ -13,6 +12,7 @@ from zope.interface import implementer
 
 from tower.logs.formats import FORMATS, LineFormat, LineObserver
 from tower.logs.levels import LevelFilter, Levels
+from tower.logs.standard_output import LOCK, standard_output
 from tower.logs.writer import LogWriter
 
 #: Time after which lines that wait are a problem, s.
@@ -26,10 +26,10 @@ FLUSH_TIMEOUT = 2.0
 class ProgramLog:
     """Observer of all events of a program.
 
-    :param path: of the log file; None: *stream*, or else standard error.
+    :param path: of the log file; None: *output*, or else standard error.
     :param form: a key of `FORMATS`.
     :param levels_file: overrides *levels*; read again by `reload`.
-    :param stream: twistd's own log file or standard output, used if there is no *path*.
+    :param output: twistd's own log file, or the descriptor of standard output; used if there is no *path*.
     :raise OSError: the log file cannot be opened.
     :raise ValueError: *levels_file* cannot be used.
     """
@@ -40,14 +40,16 @@ class ProgramLog:
         form: str,
         levels: Levels,
         levels_file: Path | None = None,
-        stream: TextIO | None = None,
+        output: LogFile | int | None = None,
     ) -> None:
         self._form = FORMATS[form]
         self._levels, self._levels_file = levels, levels_file
         self._filter = LevelFilter(self._current_levels())
         self._writer: LogWriter | None = None
-        self._stream = stream if path is None else None
-        if self._stream is None:
+        self._file = output if path is None and isinstance(output, LogFile) else None
+        if path is None and isinstance(output, int):
+            self._writer = LogWriter(None, self._entry, descriptor=output, lock=LOCK)
+        elif self._file is None:
             self._writer = LogWriter(path, self._entry)
         lines = LineObserver(self._write if self._writer is None else self._writer.write, self._form)
         self._observer = FilteringLogObserver(lines, [self._filter])
@@ -63,10 +65,8 @@ class ProgramLog:
         """
         if self._writer is not None:
             self._writer.reopen()
-        else:
-            reopen = getattr(self._stream, "reopen", None)  # of Twisted's LogFile
-            if reopen is not None:
-                reopen()
+        elif self._file is not None:
+            self._file.reopen()
         self._filter.set(self._current_levels())
 
     def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:
@@ -83,10 +83,10 @@ class ProgramLog:
         return self._levels if self._levels_file is None else self._levels.overridden_by(self._levels_file)
 
     def _write(self, text: str) -> None:
-        assert self._stream is not None
+        assert self._file is not None
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            self._file.write(text)
+            self._file.flush()
         except (OSError, ValueError):
             pass  # a full disk, or a closed file: the program is more important than its log
 
@@ -104,8 +104,12 @@ def own_entry(form: LineFormat, text: str, now: float) -> str:
     return f"{form(event, [text])}\n"
 
 
-def twistd_output(logfile: str | None, *, nodaemon: bool) -> TextIO:
-    """Return the log file that twistd's ``--logfile`` and ``--nodaemon`` select."""
+def twistd_output(logfile: str | None, *, nodaemon: bool) -> LogFile | int:
+    """Return the log file, or the descriptor of standard output, that twistd's options select.
+
+    :param logfile: of ``--logfile``.
+    :param nodaemon: whether ``--nodaemon`` is given.
+    """
     if logfile == "-" or (nodaemon and not logfile):
-        return sys.stdout
-    return cast(TextIO, LogFile.fromFullPath(logfile or "twistd.log"))
+        return standard_output()
+    return cast(LogFile, LogFile.fromFullPath(logfile or "twistd.log"))

@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -33,11 +34,13 @@ _Queue = SimpleQueue[bytes | None]
 
 
 class LogWriter:
-    """Appends lines to a file, or to standard error.
+    """Appends lines to a file, or to a descriptor.
 
-    :param path: of the file, which only its owner can read; None: standard error.
+    :param path: of the file, which only its owner can read; None: *descriptor*.
     :param entry: returns a warning of the log itself as a log entry.
     :param seconds: returns monotonic time, s.
+    :param descriptor: None: that of standard error.
+    :param lock: held while lines are written.
     :raise OSError: the file cannot be opened, or is not a regular file.
     """
 
@@ -46,11 +49,14 @@ class LogWriter:
         path: Path | None,
         entry: Callable[[str], str],
         seconds: Callable[[], float] = time.monotonic,
+        descriptor: int | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._path = path
         self._make_entry = entry
         self._seconds = seconds
-        self._descriptor = STDERR
+        self._descriptor = STDERR if descriptor is None else descriptor
+        self._lock = nullcontext() if lock is None else lock
         if path is not None:
             self._descriptor = _open(path)
         self._lost, self._cause, self._torn = 0, "", False
@@ -139,14 +145,15 @@ class LogWriter:
     def _send(self, lines: Iterable[bytes]) -> None:
         """Write all of *lines*; a line that was cut before is ended first."""
         left = memoryview((b"\n" if self._torn else b"") + b"".join(lines))
-        while left:
-            try:
-                written = os.write(self._descriptor, left)
-            except BlockingIOError:
-                select.select([], [self._descriptor], [], 1.0)
-                continue
-            self._torn = left[written - 1] != 0x0A
-            left = left[written:]
+        with self._lock:
+            while left:
+                try:
+                    written = os.write(self._descriptor, left)
+                except BlockingIOError:
+                    select.select([], [self._descriptor], [], 1.0)
+                    continue
+                self._torn = left[written - 1] != 0x0A
+                left = left[written:]
 
     def _open_again(self) -> None:
         if self._path is None:

@@ -235,16 +235,16 @@ class EnvironmentOptions(usage.Options):
 
         An error ends the program with exit code 1 and one line.
         """
-        stream = None
+        output = None
         if self.parent is not None and not self["log-file"]:
             parent: Mapping[str, Any] = self.parent
-            stream = twistd_output(parent.get("logfile"), nodaemon=bool(parent.get("nodaemon")))
+            output = twistd_output(parent.get("logfile"), nodaemon=bool(parent.get("nodaemon")))
         levels = Levels(self["v"], self["vmodule"] or {})
         levels_file = self["log-levels"] and Path(self["log-levels"]).absolute()
         path = self["log-file"] and Path(self["log-file"]).absolute()
         with one_line_errors(self._program):
             try:
-                self.log = ProgramLog(path, self["log-format"], levels, levels_file, stream)
+                self.log = ProgramLog(path, self["log-format"], levels, levels_file, output)
             except ValueError as e:
                 raise OptionError("log-levels", self["log-levels"], str(e)) from None
             except OSError as e:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
 from attrs import define, field
+
+from tower.logs.standard_output import write_lines
 
 #: Path that stands for standard output.
 STANDARD_OUTPUT = "-"
@@ -37,16 +38,18 @@ class AuditBackend(Protocol):
 
 
 class StandardOutput:
-    """The standard output of the process: not `sys.stdout`, which twistd replaces."""
+    """The standard output of the process.
+
+    :param descriptor: of standard output.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """See `AuditBackend.write`; on an error, some of the lines may have been written."""
-        if sys.__stdout__ is None:
-            raise OSError(None, "standard output is closed")
-        output = sys.__stdout__.buffer
         for piece in pieces:
-            output.write(piece)
-        output.flush()
+            write_lines(self._descriptor, piece)
 
     def close(self) -> None:
         """No-op: standard output is shared."""

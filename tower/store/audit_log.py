@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.logs.standard_output import standard_output
 from tower.metrics.families import counter
 from tower.options.errors import OptionError
 from tower.reactor.interfaces import IReactor
@@ -235,7 +236,7 @@ def open_audit_log(
         return None
     thread = WorkerThread(reactor, "tower-audit")
     if path == STANDARD_OUTPUT:
-        return AuditLog(reactor, thread, StandardOutput(), "on standard output")
+        return AuditLog(reactor, thread, StandardOutput(standard_output()), "on standard output")
     file = RotatingFile(
         Path(path).absolute(),
         options["audit-log-maxsize"] * MEGABYTE or sys.maxsize,
@@ -257,7 +258,7 @@ def open_access_log(path: str | None, reactor: IReactor, seconds: Callable[[], f
         return None
     thread, kind = WorkerThread(reactor, "tower-access"), "access log"
     if path == STANDARD_OUTPUT:
-        return AuditLog(reactor, thread, StandardOutput(), "on standard output", kind)
+        return AuditLog(reactor, thread, StandardOutput(standard_output()), "on standard output", kind)
     file = RotatingFile(Path(path).absolute(), sys.maxsize, 0, 0, seconds)
     _check("access-log", file, path)
     return AuditLog(reactor, thread, file, path, kind)
