@@ -54,6 +54,8 @@ def _kept(why: str, theirs: str = "201", ours: str = "403") -> Difference:
 
 
 _TWO = _kept("two values are ambiguous; kube-apiserver uses the first")
+_EMPTY = _kept("an identity field without a user is an error, also if it is empty", ours="400")
+_NO_GROUP = _kept('a group needs a name; kube-apiserver requires the right for the group `""`', "403", "400")
 _NEVER = "fields that resemble identity fields are never dropped silently"
 
 IMPERSONATION = Table(
@@ -101,12 +103,19 @@ IMPERSONATION = Table(
         _row("Impersonate-Group: qa", "Impersonate-Group: ops"),
         _row("Impersonate-Uid: 5"),
         _row("Impersonate-Extra-scopes: a"),
+        _row("Impersonate-Group: "),
+        _row("Impersonate-Extra-scopes: "),
+        _row(BOB, "Impersonate-Uid: "),
+        _row(BOB, "Impersonate-Extra-scopes: "),
         _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
         _row(
             "Impersonate-User: dan",
             other=_kept("constrained impersonation (beta in 1.36): Tower requires the verb `impersonate`"),
         ),
-        _row("Impersonate-User: ", other=_kept("an identity field must not be empty", ours="400")),
+        _row("Impersonate-User: ", other=_EMPTY),
+        _row("Impersonate-Uid: ", other=_EMPTY),
+        _row(BOB, "Impersonate-Group: ", other=_NO_GROUP),
+        _row(BOB, "Impersonate-Group: qa", "Impersonate-Group: ", other=_NO_GROUP),
         _row(BOB, "Impersonate-User: eve", other=_TWO),
         _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
         _row(BOB, "Impersonate-Foo: x", other=_kept(_NEVER)),
