@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.differential.asks import Ask
+from tests.integration.differential.asks import WHOAMI, Ask
 from tests.integration.differential.rows import Difference, Row, Table
 
 RBAC = "rbac.authorization.k8s.io"
@@ -141,6 +141,17 @@ def _asks(*fields: str, **spec: Any) -> Row[Ask]:
     )
 
 
+def _invalid(note: str, spec: Any, other: Difference | None = None, **meta: str) -> Row[Ask]:
+    return Row(note, Ask(path=ACCESS, body={"metadata": meta, "spec": spec}, user="jane"), other)
+
+
+def _selecting(**selectors: Any) -> dict[str, Any]:
+    return {"resourceAttributes": {"verb": "list", "resource": "roles", "group": RBAC, **selectors}}
+
+
+_METRICS = {"nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
+
+
 def _object(verb: str, plural: str, **more: str) -> dict[str, str]:
     return {"verb": verb, "group": RBAC, "resource": plural, **more}
 
@@ -162,5 +173,34 @@ RIGHTS = Table(
         _asks(resource={"verb": "impersonate", "resource": "users", "name": "carl"}),
         _asks(BOB, resource=_object("create", "clusterroles")),
         _asks(BOB, nonResource={"verb": "get", "path": "/api"}),
+        _invalid("no attributes", {}),
+        _invalid("both attributes", {**_METRICS, "resourceAttributes": {"verb": "get"}}),
+        _invalid("an empty field selector", _selecting(fieldSelector={})),
+        _invalid("an empty label selector", _selecting(labelSelector={})),
+        _invalid(
+            "a label selector with both forms",
+            _selecting(
+                labelSelector={
+                    "rawSelector": "a=b",
+                    "requirements": [{"key": "a", "operator": "In", "values": ["b"]}],
+                }
+            ),
+        ),
+        _invalid("with a namespace", _METRICS, namespace="x"),
+        _invalid(
+            "with a name",
+            _METRICS,
+            _kept("kube-apiserver's text also has the managed fields", "422", "422"),
+            name="x",
+        ),
+        _invalid(
+            "attributes that are a string",
+            {"resourceAttributes": "x"},
+            _kept("Tower's text does not name types of Go", "400", "400"),
+        ),
+        *(
+            Row(f"`?{query}`", Ask(path=f"{WHOAMI}?{query}", user="jane"))
+            for query in ("dryRun=All", "dryRun=Some", "dryRun=All&dryRun=Some", "fieldValidation=Foo")
+        ),
     ],
 )

@@ -133,6 +133,13 @@ OBJECTS = Table(
             "a second object of a name",
             Ask(path=f"{ROLES}/clusterroles?dryRun=All", body=role("acting"), user="admin"),
         ),
+        *(
+            Row(
+                f"ClusterRole: `?{query}`",
+                Ask(path=f"{ROLES}/clusterroles?{query}", body=role("r", _RULE), user="admin"),
+            )
+            for query in ("dryRun=Some", "dryRun=All&dryRun=Some", "dryRun=All&fieldValidation=Foo")
+        ),
         Row("a missing object", Ask("GET", f"{ROLES}/clusterroles/missing", user="admin")),
         Row(
             "a missing object in a namespace",
