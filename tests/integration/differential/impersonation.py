@@ -198,6 +198,16 @@ RIGHTS = Table(
             {"resourceAttributes": "x"},
             _kept("Tower's text does not name types of Go", "400", "400"),
         ),
+        Row(
+            "`?fieldValidation=Strict` and an unknown field",
+            Ask(path=f"{WHOAMI}?fieldValidation=Strict", body={"foo": 1}, user="jane"),
+            _kept("Tower ignores unknown fields of reviews", "400", "201"),
+        ),
+        Row(
+            "a path that does not exist",
+            Ask("GET", "/foo", user="jane"),
+            _kept("Tower's paths are documented, so a 404 discloses nothing", "403", "404"),
+        ),
         *(
             Row(f"`?{query}`", Ask(path=f"{WHOAMI}?{query}", user="jane"))
             for query in ("dryRun=All", "dryRun=Some", "dryRun=All&dryRun=Some", "fieldValidation=Foo")
