@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.differential.asks import Ask
+from tests.integration.differential.asks import WHOAMI, Ask
 from tests.integration.differential.rows import Difference, Row, Table
 
 RBAC = "rbac.authorization.k8s.io"
@@ -54,6 +54,8 @@ def _kept(why: str, theirs: str = "201", ours: str = "403") -> Difference:
 
 
 _TWO = _kept("two values are ambiguous; kube-apiserver uses the first")
+_EMPTY = _kept("an identity field without a user is an error, also if it is empty", ours="400")
+_NO_GROUP = _kept('a group needs a name; kube-apiserver requires the right for the group `""`', "403", "400")
 _NEVER = "fields that resemble identity fields are never dropped silently"
 
 IMPERSONATION = Table(
@@ -101,12 +103,19 @@ IMPERSONATION = Table(
         _row("Impersonate-Group: qa", "Impersonate-Group: ops"),
         _row("Impersonate-Uid: 5"),
         _row("Impersonate-Extra-scopes: a"),
+        _row("Impersonate-Group: "),
+        _row("Impersonate-Extra-scopes: "),
+        _row(BOB, "Impersonate-Uid: "),
+        _row(BOB, "Impersonate-Extra-scopes: "),
         _row("Impersonate-Extra-scopes: a", "Impersonate-Uid: 5", "Impersonate-Group: qa"),
         _row(
             "Impersonate-User: dan",
             other=_kept("constrained impersonation (beta in 1.36): Tower requires the verb `impersonate`"),
         ),
-        _row("Impersonate-User: ", other=_kept("an identity field must not be empty", ours="400")),
+        _row("Impersonate-User: ", other=_EMPTY),
+        _row("Impersonate-Uid: ", other=_EMPTY),
+        _row(BOB, "Impersonate-Group: ", other=_NO_GROUP),
+        _row(BOB, "Impersonate-Group: qa", "Impersonate-Group: ", other=_NO_GROUP),
         _row(BOB, "Impersonate-User: eve", other=_TWO),
         _row(BOB, "Impersonate-Uid: 5", "Impersonate-Uid: 6", other=_TWO),
         _row(BOB, "Impersonate-Foo: x", other=_kept(_NEVER)),
@@ -132,6 +141,17 @@ def _asks(*fields: str, **spec: Any) -> Row[Ask]:
     )
 
 
+def _invalid(note: str, spec: Any, other: Difference | None = None, **meta: str) -> Row[Ask]:
+    return Row(note, Ask(path=ACCESS, body={"metadata": meta, "spec": spec}, user="jane"), other)
+
+
+def _selecting(**selectors: Any) -> dict[str, Any]:
+    return {"resourceAttributes": {"verb": "list", "resource": "roles", "group": RBAC, **selectors}}
+
+
+_METRICS = {"nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
+
+
 def _object(verb: str, plural: str, **more: str) -> dict[str, str]:
     return {"verb": verb, "group": RBAC, "resource": plural, **more}
 
@@ -153,5 +173,44 @@ RIGHTS = Table(
         _asks(resource={"verb": "impersonate", "resource": "users", "name": "carl"}),
         _asks(BOB, resource=_object("create", "clusterroles")),
         _asks(BOB, nonResource={"verb": "get", "path": "/api"}),
+        _invalid("no attributes", {}),
+        _invalid("both attributes", {**_METRICS, "resourceAttributes": {"verb": "get"}}),
+        _invalid("an empty field selector", _selecting(fieldSelector={})),
+        _invalid("an empty label selector", _selecting(labelSelector={})),
+        _invalid(
+            "a label selector with both forms",
+            _selecting(
+                labelSelector={
+                    "rawSelector": "a=b",
+                    "requirements": [{"key": "a", "operator": "In", "values": ["b"]}],
+                }
+            ),
+        ),
+        _invalid("with a namespace", _METRICS, namespace="x"),
+        _invalid(
+            "with a name",
+            _METRICS,
+            _kept("kube-apiserver's text also has the managed fields", "422", "422"),
+            name="x",
+        ),
+        _invalid(
+            "attributes that are a string",
+            {"resourceAttributes": "x"},
+            _kept("Tower's text does not name types of Go", "400", "400"),
+        ),
+        Row(
+            "`?fieldValidation=Strict` and an unknown field",
+            Ask(path=f"{WHOAMI}?fieldValidation=Strict", body={"foo": 1}, user="jane"),
+            _kept("Tower ignores unknown fields of reviews", "400", "201"),
+        ),
+        Row(
+            "a path that does not exist",
+            Ask("GET", "/foo", user="jane"),
+            _kept("Tower's paths are documented, so a 404 discloses nothing", "403", "404"),
+        ),
+        *(
+            Row(f"`?{query}`", Ask(path=f"{WHOAMI}?{query}", user="jane"))
+            for query in ("dryRun=All", "dryRun=Some", "dryRun=All&dryRun=Some", "fieldValidation=Foo")
+        ),
     ],
 )

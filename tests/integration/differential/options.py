@@ -46,6 +46,15 @@ OPTIONS = Table(
         start("--max-requests-inflight=x", other=_NUMBER),
         start("--max-mutating-requests-inflight=-1"),
         start("--max-requests-inflight=-1", "--max-mutating-requests-inflight=-5"),
+        start(
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+            other=Difference(
+                "they must add up to something positive",
+                STARTS,
+                "0 means no limit, as in kube-apiserver without API Priority and Fairness",
+            ),
+        ),
         start("--min-request-timeout=-1"),
         start(
             "--min-request-timeout=0",

@@ -1,4 +1,4 @@
-"""The page of all differences."""
+"""The page of the differences."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ start.  Tower's texts continue with the cure, and errors of options begin with t
 
     --max-requests-inflight '-1' can not be negative value: give 0 or more
 
-The other {different} are below, with the reasons.  `tests/integration/test_bad_options.py` and
+The other {different} of these cases are below, with the reasons.  `tests/integration/test_bad_options.py` and
 `tests/integration/test_as_kube_apiserver.py` check all {count}, and fail if this page is wrong.
 
 | cases | equal | different |
 |---|---|---|
 {summary}
 
-More differences: [servers](servers.md#differences-from-kube-apiserver), [authentication](authentication.md),
+Other options and requests may have other answers, too.  These pages have more differences: [Tower's own
+API](api.md#differences-from-kubernetes), [limits](limits.md#differences-from-kube-apiserver),
+[servers](servers.md#differences-from-kube-apiserver), [authentication](authentication.md),
 [acting as another user](authorization.md#acting-as-another-user),
-[modes of authorization](authorization-modes.md#differences-from-kube-apiserver), [audit log](audit-log.md),
-[options](kube-apiserver-options.md),
+[modes of authorization](authorization-modes.md#differences-from-kube-apiserver),
+[audit log](audit-log.md#differences-from-kube-apiserver), [options](kube-apiserver-options.md),
 [parts that Tower does not have](not-carried.md).
 
 In the tables, an answer is a part of the text.  "starts" means that the options are accepted; a number alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.integration.differential.rows import Difference, Row, Start, Table
+from tests.integration.differential.rows import STARTS, Difference, Row, Start, Table
 
 _ABAC = "abac.authorization.kubernetes.io"
 _HEAD = f'"apiVersion":"{_ABAC}/v1beta1","kind":"Policy"'
@@ -135,6 +135,11 @@ AUDIT_POLICIES = Table(
                 "json: cannot unmarshal array",
                 "Tower's text does not name types of Go",
             ),
+        ),
+        _policy(
+            "a second YAML document",
+            f"{_rules('level: None')}---\n{_rules('level: Metadata')}",
+            Difference(STARTS, "found another document", "its rules would silently have no effect"),
         ),
     ],
 )

@@ -133,6 +133,41 @@ OBJECTS = Table(
             "a second object of a name",
             Ask(path=f"{ROLES}/clusterroles?dryRun=All", body=role("acting"), user="admin"),
         ),
+        *(
+            Row(
+                f"ClusterRole: `?{query}`",
+                Ask(path=f"{ROLES}/clusterroles?{query}", body=role("r", _RULE), user="admin"),
+            )
+            for query in ("dryRun=Some", "dryRun=All&dryRun=Some", "dryRun=All&fieldValidation=Foo")
+        ),
+        Row(
+            "ClusterRole: `?dryRun=All&fieldValidation=Strict` and an unknown field",
+            Ask(
+                path=f"{ROLES}/clusterroles?dryRun=All&fieldValidation=Strict",
+                body=role("r", _RULE, foo=1),
+                user="admin",
+            ),
+            Difference(
+                "400",
+                "422",
+                "unknown fields are rejected with each `fieldValidation`: a misspelled field may be a limit",
+            ),
+        ),
+        Row(
+            "a change of a malformed version",
+            Ask(
+                "PUT",
+                f"{ROLES}/clusterroles/acting?dryRun=All",
+                {**role("acting"), "metadata": {"name": "acting", "resourceVersion": "x"}},
+                "admin",
+            ),
+            Difference("500", "422", "the mistake is the client's"),
+        ),
+        Row(
+            "a delete with `?gracePeriodSeconds=x`",
+            Ask("DELETE", f"{ROLES}/clusterroles/acting?dryRun=All&gracePeriodSeconds=x", user="admin"),
+            Difference("400", "200", "Tower has no grace periods and ignores the parameter"),
+        ),
         Row("a missing object", Ask("GET", f"{ROLES}/clusterroles/missing", user="admin")),
         Row(
             "a missing object in a namespace",

@@ -6,10 +6,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.kube.access.rbac import Rule
+from tower.kube.access.field_problems import invalid_text
+from tower.kube.access.rbac import GROUP, Rule
 from tower.kube.access.rbac_validation import (
     escalation_text,
-    invalid_text,
     problems_of_binding,
     problems_of_role,
     with_defaults,
@@ -47,7 +47,7 @@ class ValidationTests(SynchronousTestCase):
         )
         (problem,) = problems_of_role({**ROLE, "aggregationRule": {}})
         self.assertEqual(
-            invalid_text("ClusterRole", "r", [problem]),
+            invalid_text(f"ClusterRole.{GROUP}", "r", [problem]),
             'ClusterRole.rbac.authorization.k8s.io "r" is invalid: aggregationRule.clusterRoleSelectors: '
             "Required value: at least one clusterRoleSelector required if aggregationRule is non-nil",
         )
@@ -66,7 +66,7 @@ class ValidationTests(SynchronousTestCase):
         self.assertEqual([each.field for each in found], ["roleRef"])
         self.assertIn("cannot change roleRef", found[0].text)
         wrong = with_defaults({**BINDING, "roleRef": {"kind": "Role"}})
-        texts = invalid_text("ClusterRoleBinding", "b", problems_of_binding(wrong))
+        texts = invalid_text(f"ClusterRoleBinding.{GROUP}", "b", problems_of_binding(wrong))
         self.assertIn('[roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole", ', texts)
 
     def test_escalation(self) -> None:

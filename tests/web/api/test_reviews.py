@@ -132,6 +132,45 @@ class ReviewsTests(ApiTestCase):
         self.refused(404, "POST", f"{AUTHORIZATION}/subjectaccessreviews", {})
         self.refused(404, "POST", f"{path}/x", {})
         self.refused(400, "POST", path, {"kind": "Pod"})
-        self.refused(422, "POST", path, {"spec": "x"})
+        self.refused(400, "POST", path, {"spec": "x"})
+        self.refused(400, "POST", path, {"metadata": "x"})
         self.refused(422, "POST", path, {"spec": both})
         self.refused(422, "POST", path, {})
+
+    def test_invalid_access(self) -> None:
+        """An invalid question has kube-apiserver's errors, not the answer to another question."""
+        path, attributes = f"{AUTHORIZATION}/selfsubjectaccessreviews", "spec.resourceAttributes"
+        expressions: list[Any] = [{"key": "a", "operator": "In", "values": ["b"]}]
+        one_of = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be"
+        for more, text in (
+            (None, f"{attributes}: {one_of} specified"),
+            ({"fieldSelector": {}}, f"{attributes}.fieldSelector.requirements: Required value: when "),
+            (
+                {"labelSelector": {"rawSelector": "a=b", "requirements": expressions}},
+                f'{attributes}.labelSelector.rawSelector: Invalid value: "a=b": may not specified at the',
+            ),
+        ):
+            given = {"verb": "list", "resource": "roles"}
+            spec = {} if more is None else {"resourceAttributes": {**given, **more}}
+            refusal = self.refused(422, "POST", path, {"spec": spec})
+            self.assertIn(f'.authorization.k8s.io "" is invalid: {text}', refusal.message)
+            self.assertTrue(text.startswith(refusal.details["causes"][0]["field"]))
+        good = {"nonResourceAttributes": {"verb": "get", "path": "/"}}
+        refusal = self.refused(422, "POST", path, {"metadata": {"name": "x"}, "spec": good})
+        self.assertIn('metadata: Invalid value: {"name":"x"}: must be empty', refusal.message)
+        self.ask("POST", path, {"metadata": {"creationTimestamp": None, "namespace": "x"}, "spec": good})
+        for wrong in ("x", {"fieldSelector": "x"}, {"labelSelector": {"rawSelector": 5}}):
+            self.refused(400, "POST", path, {"spec": {"resourceAttributes": wrong}})
+
+    def test_options(self) -> None:
+        """Parameters with invalid values are rejected, as in kube-apiserver."""
+        path = f"{AUTHENTICATION}/v1/selfsubjectreviews"
+        self.ask("POST", path, {}, dryRun="All", fieldValidation="Strict")
+        refusal = self.refused(422, "POST", path, {}, dryRun="Some")
+        self.assertIn(
+            'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]', refusal.message
+        )
+        refusal = self.refused(422, "POST", path, {}, fieldValidation="Foo")
+        self.assertIn(
+            'fieldValidation: Unsupported value: "Foo": supported values: "", "Ignore"', refusal.message
+        )

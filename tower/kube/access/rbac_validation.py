@@ -7,37 +7,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
-
 from tower.escaping import quoted
+from tower.kube.access.field_problems import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    FieldProblem,
+    field_problem,
+    unsupported_value,
+)
 from tower.kube.access.go_texts import quoted_list
 from tower.kube.access.rbac import GROUP, Rule
 
-_REQUIRED, _INVALID, _UNSUPPORTED, _FORBIDDEN = (
-    ("FieldValueRequired", "Required value"),
-    ("FieldValueInvalid", "Invalid value"),
-    ("FieldValueNotSupported", "Unsupported value"),
-    ("FieldValueForbidden", "Forbidden"),
-)
 _SUBDOMAIN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SUBDOMAIN_LIMIT = 253
 _SET_OPERATORS, _KEY_OPERATORS = ("In", "NotIn"), ("Exists", "DoesNotExist")
-
-
-@frozen
-class FieldProblem:
-    """One problem of an object: the field's path, the reason of a cause, and the text."""
-
-    field: str
-    reason: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.text}"
-
-    def as_cause(self) -> dict[str, str]:
-        """Return its form in the details of a Status."""
-        return {"reason": self.reason, "message": self.text, "field": self.field}
 
 
 def with_defaults(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,18 +56,18 @@ def problems_of_binding(value: Mapping[str, Any], old: Mapping[str, Any] | None 
     role = value["roleRef"]
     found = list(_name("metadata.name", (value.get("metadata") or {}).get("name") or ""))
     if role["apiGroup"] != GROUP:
-        found.append(_unsupported("roleRef.apiGroup", role["apiGroup"], GROUP))
+        found.append(unsupported_value("roleRef.apiGroup", quoted(role["apiGroup"]), GROUP))
     kinds = ("Role", "ClusterRole") if is_namespaced else ("ClusterRole",)
     if role.get("kind", "") not in kinds:
-        found.append(_unsupported("roleRef.kind", role.get("kind", ""), *kinds))
+        found.append(unsupported_value("roleRef.kind", quoted(role.get("kind", "")), *kinds))
     if name := role.get("name"):
         found += _name("roleRef.name", name)
     else:
-        found.append(_problem("roleRef.name", _REQUIRED, ""))
+        found.append(field_problem("roleRef.name", REQUIRED, ""))
     for number, each in enumerate(value.get("subjects") or ()):
         found += _subject(f"subjects[{number}]", each, is_namespaced=is_namespaced)
     if old is not None and old.get("roleRef") != role:
-        found.append(_problem("roleRef", _INVALID, "cannot change roleRef", _in_go(role)))
+        found.append(field_problem("roleRef", INVALID, "cannot change roleRef", _in_go(role)))
     return found
 
 
@@ -91,13 +75,6 @@ def _in_go(role: Mapping[str, Any]) -> str:
     """Return a reference to a role as kube-apiserver's errors show it."""
     shown = {"APIGroup": role["apiGroup"], "Kind": role.get("kind", ""), "Name": role.get("name", "")}
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
-
-
-def invalid_text(kind: str, name: str, problems: Iterable[FieldProblem]) -> str:
-    """Return the message of the Status for an object with problems."""
-    texts = list(dict.fromkeys(map(str, problems)))
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return f"{kind}.{GROUP} {quoted(name)} is invalid: {listed}"
 
 
 def escalation_text(
@@ -113,45 +90,38 @@ def escalation_text(
     return f"{text}; resolution errors: [{' '.join(failed)}]" if failed else text
 
 
-def _problem(field: str, kind: tuple[str, str], detail: str, value: str | None = None) -> FieldProblem:
-    reason, text = kind
-    parts = (text, *(() if value is None else (value,)), *((detail,) if detail else ()))
-    return FieldProblem(field, reason, ": ".join(parts))
-
-
-def _unsupported(field: str, value: str, *supported: str) -> FieldProblem:
-    names = ", ".join(map(quoted, supported))
-    return _problem(field, _UNSUPPORTED, f"supported values: {names}", quoted(value))
-
-
 def _name(field: str, name: str) -> Iterator[FieldProblem]:
     if not name:
-        yield _problem(field, _REQUIRED, "name or generateName is required")
+        yield field_problem(field, REQUIRED, "name or generateName is required")
         return
     if name in (".", ".."):
-        yield _problem(field, _INVALID, f"may not be '{name}'", quoted(name))
+        yield field_problem(field, INVALID, f"may not be '{name}'", quoted(name))
         return
     for wrong in ("/", "%"):
         if wrong in name:
-            yield _problem(field, _INVALID, f"may not contain '{wrong}'", quoted(name))
+            yield field_problem(field, INVALID, f"may not contain '{wrong}'", quoted(name))
 
 
 def _rule(field: str, rule: Rule, *, is_namespaced: bool) -> Iterator[FieldProblem]:
     if not rule.verbs:
-        yield _problem(f"{field}.verbs", _REQUIRED, "verbs must contain at least one value")
+        yield field_problem(f"{field}.verbs", REQUIRED, "verbs must contain at least one value")
     if rule.urls:
         urls = json.dumps(list(rule.urls), separators=(",", ":"))
         if is_namespaced:
             text = "namespaced rules cannot apply to non-resource URLs"
-            yield _problem(f"{field}.nonResourceURLs", _INVALID, text, urls)
+            yield field_problem(f"{field}.nonResourceURLs", INVALID, text, urls)
         if rule.api_groups or rule.resources or rule.resource_names:
             text = "rules cannot apply to both regular resources and non-resource URLs"
-            yield _problem(f"{field}.nonResourceURLs", _INVALID, text, urls)
+            yield field_problem(f"{field}.nonResourceURLs", INVALID, text, urls)
         return
     if not rule.api_groups:
-        yield _problem(f"{field}.apiGroups", _REQUIRED, "resource rules must supply at least one api group")
+        yield field_problem(
+            f"{field}.apiGroups", REQUIRED, "resource rules must supply at least one api group"
+        )
     if not rule.resources:
-        yield _problem(f"{field}.resources", _REQUIRED, "resource rules must supply at least one resource")
+        yield field_problem(
+            f"{field}.resources", REQUIRED, "resource rules must supply at least one resource"
+        )
 
 
 def _aggregation(selectors: Iterable[Mapping[str, Any]]) -> Iterator[FieldProblem]:
@@ -164,50 +134,50 @@ def _aggregation(selectors: Iterable[Mapping[str, Any]]) -> Iterator[FieldProble
             found += _requirement(f"{field}[{number}].matchExpressions[{index}]", each)
         yield from found
         if found:
-            yield _problem(f"{field}[{number}]", _INVALID, "invalid label selector.", "null")
+            yield field_problem(f"{field}[{number}]", INVALID, "invalid label selector.", "null")
     if not count:
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        yield _problem(field, _REQUIRED, text)
+        yield field_problem(field, REQUIRED, text)
 
 
 def _requirement(field: str, value: Mapping[str, Any]) -> Iterator[FieldProblem]:
     operator, values = value.get("operator", ""), value.get("values") or ()
     if operator in _SET_OPERATORS and not values:
         text = "must be specified when `operator` is 'In' or 'NotIn'"
-        yield _problem(f"{field}.values", _REQUIRED, text)
+        yield field_problem(f"{field}.values", REQUIRED, text)
     elif operator in _KEY_OPERATORS and values:
         text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        yield _problem(f"{field}.values", _FORBIDDEN, text)
+        yield field_problem(f"{field}.values", FORBIDDEN, text)
     elif operator not in (*_SET_OPERATORS, *_KEY_OPERATORS):
-        yield _problem(f"{field}.operator", _INVALID, "not a valid selector operator", quoted(operator))
+        yield field_problem(f"{field}.operator", INVALID, "not a valid selector operator", quoted(operator))
 
 
 def _subject(field: str, value: Mapping[str, Any], *, is_namespaced: bool) -> Iterator[FieldProblem]:
     kind, name, group = value.get("kind", ""), value.get("name", ""), value.get("apiGroup", "")
     if not name:
-        yield _problem(f"{field}.name", _REQUIRED, "")
+        yield field_problem(f"{field}.name", REQUIRED, "")
     if kind == "ServiceAccount":
         if name:
             yield from _account(f"{field}.name", name)
         if group:
-            yield _unsupported(f"{field}.apiGroup", group, "")
+            yield unsupported_value(f"{field}.apiGroup", quoted(group), "")
         if not is_namespaced and not value.get("namespace"):
-            yield _problem(f"{field}.namespace", _REQUIRED, "")
+            yield field_problem(f"{field}.namespace", REQUIRED, "")
     elif kind in ("User", "Group"):
         if group != GROUP:
-            yield _unsupported(f"{field}.apiGroup", group, GROUP)
+            yield unsupported_value(f"{field}.apiGroup", quoted(group), GROUP)
     else:
-        yield _unsupported(f"{field}.kind", kind, "ServiceAccount", "User", "Group")
+        yield unsupported_value(f"{field}.kind", quoted(kind), "ServiceAccount", "User", "Group")
 
 
 def _account(field: str, name: str) -> Iterator[FieldProblem]:
     if len(name) > _SUBDOMAIN_LIMIT:
         text = f"must be no more than {_SUBDOMAIN_LIMIT} characters"
-        yield _problem(field, _INVALID, text, quoted(name))
+        yield field_problem(field, INVALID, text, quoted(name))
     if not re.fullmatch(_SUBDOMAIN, name):
         text = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
             "and must start and end with an alphanumeric character (e.g. 'example.com', regex used for "
             f"validation is '{_SUBDOMAIN}')"
         )
-        yield _problem(field, _INVALID, text, quoted(name))
+        yield field_problem(field, INVALID, text, quoted(name))

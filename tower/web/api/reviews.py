@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tower.escaping import json_text, quoted
+from tower.kube.access.field_problems import INVALID, REQUIRED, FieldProblem, check_problems, field_problem
 from tower.kube.access.rbac import Rule
 from tower.kube.request_info import RequestInfo
 from tower.kube.status import StatusError
@@ -33,24 +35,29 @@ class ReviewsApi:
             raise not_found()
         if call.method != "POST":
             raise StatusError(405, f"{call.method} is not supported on this path: use POST")
+        call.check_write_options()
         value = await call.read(PROTOBUF)
         for key, right in (("apiVersion", found.name), ("kind", resource.kind)):
             if value.get(key, right) != right:
                 raise StatusError(400, f"{key} {value[key]!r}: must be {right}")
         spec = value.get("spec") or {}
-        if not isinstance(spec, dict):
-            raise StatusError(422, "spec: must be an object")
+        metadata = value.get("metadata") or {}
+        for key, part in (("spec", spec), ("metadata", metadata)):
+            if not isinstance(part, dict):
+                raise StatusError(400, f"{key}: must be an object")
         status = {
             "SelfSubjectReview": _identity,
             "SelfSubjectAccessReview": self._access,
             "SelfSubjectRulesReview": self._rules,
-        }[resource.kind](call, spec)
+        }[resource.kind](call, spec, metadata)
         answer = {"kind": resource.kind, "apiVersion": found.name, "metadata": {"creationTimestamp": None}}
         return Response.of_json({**answer, "spec": spec, "status": status}, 201)
 
-    def _access(self, call: Call, spec: dict[str, Any]) -> dict[str, Any]:
+    def _access(self, call: Call, spec: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
         """Return whether Tower's API supports the operation in *spec*, and the user may do it."""
         info = requested(spec)
+        problems = (*_selector_problems(spec.get(_RESOURCE) or {}), *_metadata_problems(metadata))
+        check_problems(_REVIEWED, "", problems)
         if info.is_resource and not _is_supported(info):
             reason = "Tower's own API does not support this; clusters have their own API"
             return {"allowed": False, "reason": reason}
@@ -60,7 +67,7 @@ class ReviewsApi:
         status: dict[str, Any] = {"allowed": decision.is_allowed}
         return {**status, "reason": decision.reason} if decision.reason else status
 
-    def _rules(self, call: Call, spec: dict[str, Any]) -> dict[str, Any]:
+    def _rules(self, call: Call, spec: dict[str, Any], _metadata: dict[str, Any]) -> dict[str, Any]:
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise StatusError(400, "no namespace on request")
@@ -72,7 +79,7 @@ class ReviewsApi:
         return rules_status(rules, errors)
 
 
-def _identity(call: Call, _spec: dict[str, Any]) -> dict[str, Any]:
+def _identity(call: Call, _spec: dict[str, Any], _metadata: dict[str, Any]) -> dict[str, Any]:
     info: dict[str, Any] = {"username": call.user}
     if call.uid:
         info["uid"] = call.uid
@@ -87,16 +94,16 @@ def requested(spec: dict[str, Any]) -> RequestInfo:
 
     :raise StatusError: it is invalid.
     """
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if isinstance(resource, dict) == isinstance(path, dict):
-        raise StatusError(
-            422, "spec: exactly one of resourceAttributes and nonResourceAttributes is required"
-        )
-    given: dict[str, Any] = resource if isinstance(resource, dict) else path or {}
+    for key in (_RESOURCE, _PATH):
+        if not isinstance(spec.get(key), dict | None):
+            raise StatusError(400, f"spec.{key}: must be an object")
+    resource, path = spec.get(_RESOURCE), spec.get(_PATH)
+    check_problems(_REVIEWED, "", _attribute_problems(resource, path))
+    given: dict[str, Any] = resource or path or {}
     if wrong := [key for key, part in given.items() if key in _TEXTS and not isinstance(part, str | None)]:
         raise StatusError(400, f"spec: {wrong[0]}: must be a string")
     texts = {key: given.get(key) or "" for key in _TEXTS}
-    if isinstance(path, dict):
+    if path is not None:
         return RequestInfo(texts["verb"], texts["path"])
     return RequestInfo(
         texts["verb"],
@@ -112,6 +119,47 @@ def requested(spec: dict[str, Any]) -> RequestInfo:
 
 
 _TEXTS = ("verb", "path", "group", "version", "namespace", "resource", "subresource", "name")
+
+_RESOURCE, _PATH = "resourceAttributes", "nonResourceAttributes"
+
+# The kind in kube-apiserver's errors about access reviews.
+_REVIEWED = ".authorization.k8s.io"
+
+
+def _attribute_problems(resource: Any, path: Any) -> Iterator[FieldProblem]:
+    if resource is None and path is None:
+        text = f"exactly one of {_PATH} or {_RESOURCE} must be specified"
+        yield field_problem(f"spec.{_RESOURCE}", INVALID, text, "null")
+    elif resource is not None and path is not None:
+        given = {"Path": path.get("path") or "", "Verb": path.get("verb") or ""}
+        text = f"cannot be specified in combination with {_RESOURCE}"
+        yield field_problem(f"spec.{_PATH}", INVALID, text, json_text(given, separators=(",", ":")))
+
+
+def _selector_problems(resource: dict[str, Any]) -> Iterator[FieldProblem]:
+    for name in ("fieldSelector", "labelSelector"):
+        selector, field = resource.get(name), f"spec.{_RESOURCE}.{name}"
+        if selector is None:
+            continue
+        raw = selector.get("rawSelector") if isinstance(selector, dict) else selector
+        if not isinstance(selector, dict) or not isinstance(raw, str | None):
+            raise StatusError(400, f"{field}: must be an object; its rawSelector is a string")
+        if raw and selector.get("requirements"):
+            text = "may not specified at the same time as requirements"
+            yield field_problem(f"{field}.rawSelector", INVALID, text, quoted(raw))
+        elif not raw and not selector.get("requirements"):
+            text = f"when {field} is specified, requirements or rawSelector is required"
+            yield field_problem(f"{field}.requirements", REQUIRED, text)
+
+
+def _metadata_problems(metadata: dict[str, Any]) -> Iterator[FieldProblem]:
+    given = {key: part for key, part in metadata.items() if part and key not in _DROPPED}
+    if given:
+        yield field_problem("metadata", INVALID, "must be empty", json_text(given, separators=(",", ":")))
+
+
+#: Metadata that an access review may have, as in kube-apiserver.
+_DROPPED = ("managedFields", "namespace")
 
 
 def _supported() -> list[Rule]:

@@ -121,6 +121,15 @@ class WantedTests(SynchronousTestCase):
             caught.exception.message,
         )
 
+    def test_empty_group(self) -> None:
+        """An empty group is rejected, not dropped: with it, the request would claim another identity."""
+        for user, text in ((("Impersonate-User: bob",), "Impersonate-Group '' is not"), ((), '[]string{""}')):
+            for more in ((), ("Impersonate-Group: qa",)):
+                with self.assertRaises(StatusError) as caught:
+                    wanted_of(fields_of(*user, "Impersonate-Group: ", *more))
+                self.assertEqual(caught.exception.code, 400)
+                self.assertIn(text.removesuffix("}") if more else text, caught.exception.message)
+
 
 class ImpersonationTests(SynchronousTestCase):
     """Requests that ask to act as others."""

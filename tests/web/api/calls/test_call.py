@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.requests import FakeRequest, fields_with
@@ -41,3 +42,26 @@ class CallTests(SynchronousTestCase):
             with self.assertRaises(StatusError) as caught:
                 parsed(b"/apis", query)
             self.assertEqual(caught.exception.code, 400)
+
+    def test_write_options(self) -> None:
+        """All values of `dryRun` count, so a second one that is invalid is rejected, too."""
+        self.assertTrue(parsed(b"/apis", b"dryRun=All&dryRun=All").dry_run)
+        self.assertFalse(parsed(b"/apis").dry_run)
+        self.assertEqual(parsed(b"/apis", b"fieldValidation=").field_validation, "Warn")
+        for method, query, text in (
+            (
+                "POST",
+                b"dryRun=All&dryRun=Some",
+                'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported ',
+            ),
+            ("PUT", b"dryRun=", 'UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: [""]'),
+            (
+                "PATCH",
+                b"fieldValidation=x&dryRun=All",
+                'PatchOptions.meta.k8s.io "" is invalid: fieldValidation',
+            ),
+        ):
+            with self.assertRaises(StatusError) as caught:
+                evolve(parsed(b"/apis", query), method=method).check_write_options()
+            self.assertEqual(caught.exception.code, 422)
+            self.assertIn(text, caught.exception.message)

@@ -74,7 +74,7 @@ def wanted_of(fields: Fields) -> Wanted:
     """Return the identity that a request with such fields claims.
 
     :raise Forbidden: a field is not one of Kubernetes' or occurs twice, or a value is invalid.
-    :raise StatusError: 400: there is no user.
+    :raise StatusError: 400: there is no user, or a group is empty.
     """
     found: dict[bytes, list[str]] = {name: [] for name in _NAMES}
     extra: dict[str, list[str]] = {}
@@ -90,13 +90,14 @@ def wanted_of(fields: Fields) -> Wanted:
         if len(found[name]) > 1:
             raise Forbidden("a request impersonates exactly one user (Impersonate-User)", "impersonation")
     facts = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
-    groups = tuple(group for group in found[_GROUPS] if group)
-    info = UserInfo("".join(found[_USER]), groups, "".join(found[_UID]), facts)
+    info = UserInfo("".join(found[_USER]), tuple(found[_GROUPS]), "".join(found[_UID]), facts)
     if not info.name:
         raise StatusError(
             400,
             f"requested {_in_go(info)} without impersonating a user name: send Impersonate-User (--as), too",
         )
+    if "" in info.groups:
+        raise StatusError(400, "Impersonate-Group '' is not a group: name one (--as-group), or omit it")
     return Wanted(info, tuple(_rights(info)))
 
 

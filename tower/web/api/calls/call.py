@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
 
-from tower.escaping import shortened
+from tower.escaping import quoted, shortened
 from tower.kube.accept import choose
+from tower.kube.access.field_problems import FieldProblem, check_problems, unsupported_value
 from tower.kube.status import StatusError
 from tower.web.access.authentication.identity import Extra, UserInfo, known_user
 from tower.web.api.calls.bodies import parse
@@ -28,6 +30,10 @@ MANAGER_LIMIT = 128
 #: Longest name of an object in an error, characters.
 NAME_LIMIT = 253
 
+# Values of `fieldValidation`, and the names of options in kube-apiserver's errors.
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_OPTIONS = {"POST": "Create", "PUT": "Update", "PATCH": "Patch", "DELETE": "Delete"}
+
 
 def _no_body() -> Deferred[bytes]:
     return succeed(b"")
@@ -38,6 +44,8 @@ class Call:
     """A parsed request to the API.
 
     :ivar segments: of the path.
+    :ivar query: the parameters; the first of several values counts, as in Go.
+    :ivar repeated: the other values of parameters that occur several times.
     :ivar body: reads the body.
     :ivar objects: those that were read from the body, for errors.
     :ivar user: the authenticated user; also *groups*, *uid* and *extra*.
@@ -55,6 +63,7 @@ class Call:
     agent: str = ""
     uid: str = ""
     extra: Extra = ()
+    repeated: Mapping[str, Sequence[str]] = field(factory=dict)
     objects: list[dict[str, Any]] = field(factory=list, eq=False, repr=False)
 
     @property
@@ -84,10 +93,35 @@ class Call:
 
         :raise StatusError: the parameter has an invalid value.
         """
-        value = self.query.get("dryRun")
-        if value not in (None, "All"):
-            raise StatusError(422, f"dryRun: {value!r}: must be All, or be omitted")
-        return value is not None
+        first = self.query.get("dryRun")
+        if first is None:
+            return False
+        values = (first, *self.repeated.get("dryRun", ()))
+        if set(values) != {"All"}:
+            given = json.dumps(values, separators=(",", ":"))
+            self._reject(unsupported_value("dryRun", given, "All"))
+        return True
+
+    @property
+    def field_validation(self) -> str:
+        """The treatment of unknown fields: ``Ignore``, ``Warn`` (the default) or ``Strict``.
+
+        :raise StatusError: the parameter has an invalid value.
+        """
+        wanted = self.query.get("fieldValidation", "")
+        if wanted not in _VALIDATIONS:
+            self._reject(unsupported_value("fieldValidation", quoted(wanted), *_VALIDATIONS))
+        return wanted or "Warn"
+
+    def check_write_options(self) -> None:
+        """Check the parameters of a create, an update or a patch.
+
+        :raise StatusError: one has an invalid value.
+        """
+        _ = self.dry_run, self.field_validation
+
+    def _reject(self, problem: FieldProblem) -> None:
+        check_problems(f"{_OPTIONS.get(self.method, 'Update')}Options.meta.k8s.io", "", [problem])
 
     @property
     def media(self) -> str:
@@ -156,13 +190,21 @@ def call_of(request: Request) -> Call:
     except ValueError as e:
         raise StatusError(400, f"the query is invalid: {e}") from e
 
+    query: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name in query:
+            repeated.setdefault(name, []).append(value)
+        else:
+            query[name] = value
+
     def header(name: bytes) -> str:
         return (request.fields.get(name) or b"").decode("latin-1")
 
     return Call(
         request.method.decode("ascii"),
         tuple(path.split("/")[1:]),
-        dict(reversed(pairs)),  # the first of several values counts, as in Go
+        query,
         header(b"accept"),
         header(b"content-type"),
         request.body,
@@ -171,6 +213,7 @@ def call_of(request: Request) -> Call:
         header(b"user-agent"),
         getattr(request.identity, "uid", ""),
         getattr(request.identity, "extra", ()),
+        repeated,
     )
 
 

@@ -10,12 +10,11 @@ from attrs import evolve, frozen
 from tower.clusters.policies.rbac_object import API_VERSION, RbacKind, RbacObject
 from tower.clusters.policies.rbac_objects import RbacObjects
 from tower.escaping import quoted
+from tower.kube.access.field_problems import check_problems
 from tower.kube.access.held_rights import COMPARISON_LIMIT, HeldRights
 from tower.kube.access.rbac import ALL_RIGHTS, GROUP, Rule
 from tower.kube.access.rbac_validation import (
-    FieldProblem,
     escalation_text,
-    invalid_text,
     problems_of_binding,
     problems_of_role,
     with_defaults,
@@ -178,15 +177,12 @@ class RbacForm:
             raise StatusError(400, f"strict decoding error: {listed}")
         check_types(kind.name, fields)
         checked = {"kind": kind.name, "metadata": {"name": name}, **fields}
-        found: list[FieldProblem]
         if kind.is_binding:
             before = None if old is None else {"roleRef": old.body["roleRef"]}
             found = problems_of_binding(with_defaults(checked), before)
         else:
             found = problems_of_role(checked)
-        if found:
-            causes = [each.as_cause() for each in found]
-            raise StatusError(422, invalid_text(kind.name, name, found), details={"causes": causes})
+        check_problems(f"{kind.name}.{GROUP}", name, found)
 
 
 def _forbidden(item: RbacObject, text: str) -> StatusError:

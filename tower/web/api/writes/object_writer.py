@@ -58,6 +58,7 @@ class ObjectWriter(Generic[T]):
 
     async def create(self, call: Call, namespace: str = "") -> Response:
         """Add an object."""
+        call.check_write_options()
         value = self._checked(await self._read(call), namespace)
         item = self._new(value, namespace)
         managers = after_update(
@@ -67,6 +68,7 @@ class ObjectWriter(Generic[T]):
 
     async def change(self, call: Call, path: str) -> Response:
         """Update or patch an object."""
+        call.check_write_options()
         if call.method == "PUT":
             return await self._put(call, path)
         if call.media == APPLY_PATCH:

@@ -40,9 +40,7 @@ def checked(call: Call, value: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
     :raise StatusError: there are unknown fields, and the client requests strict validation.
     """
-    wanted = call.query.get("fieldValidation") or "Warn"
-    if wanted not in ("Ignore", "Warn", "Strict"):
-        raise StatusError(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
+    wanted = call.field_validation
     known, unknown = pruned(value, CLUSTER)
     _check_number(known)
     texts = [f'unknown field "{path}"' for path in unknown]
