@@ -99,7 +99,7 @@ class ProgramLogTests(SynchronousTestCase):
         self.assertIn("words", path.read_text())
 
     def test_closed_output(self) -> None:
-        """In a process without standard output, the file that has its descriptor gets no lines."""
+        """In a process without standard output, no other file gets the lines: they are dropped."""
         self.patch(sys, "__stdout__", None)
         descriptor = twistd_output(None, nodaemon=True)
         assert isinstance(descriptor, int)
