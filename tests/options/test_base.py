@@ -283,7 +283,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(options.targets, ["a"])
 
     def test_failed_checks(self) -> None:
-        """Failed checks are collected too; they run only if every value can be read."""
+        """Failed checks are collected too, except those that name an option whose value cannot be read."""
 
         def needs(flag: str) -> None:
             raise OptionError(flag, "1", "is wrong")
@@ -298,6 +298,10 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         error = self.assertRaises(usage.UsageError, options.parse, [])
         self.assertEqual(str(error), "TOWER_PORT '1' is wrong\n--secure-port '1' is wrong")
         error = self.assertRaises(usage.UsageError, options.parse, ["--secure-port=x"])
+        first, second = str(error).splitlines()
+        self.assertIn("--secure-port 'x' is not a port", first)
+        self.assertEqual(second, "TOWER_PORT '1' is wrong")
+        error = self.assertRaises(usage.UsageError, options.parse, ["--unknown"])
         self.assertNotIn("is wrong", str(error))
 
     def test_log_level_of_twistd(self) -> None:

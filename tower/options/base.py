@@ -7,6 +7,7 @@ A program subclasses `EnvironmentOptions` and lists its parameters with `paramet
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -108,6 +109,7 @@ class EnvironmentOptions(usage.Options):
             if default is not None:
                 self[name] = read(default)
             self.defaults[name] = default or None
+        self._initial = dict(self)
         self.given: dict[str, str] = {}
         self._environ = os.environ if environ is None else environ
         self._errors: list[Exception] = []
@@ -127,7 +129,8 @@ class EnvironmentOptions(usage.Options):
         """Read the command line and the environment.
 
         :raise UsageError: with option, value and cure.
-        :raise OptionErrors: the same for several options: all that are unknown or cannot be read.
+        :raise OptionErrors: the same for several options: all that are unknown or cannot be read, and the
+            errors of the others that do not go together.
         """
         self._errors.clear()
         command_line = self._command_line()
@@ -137,7 +140,22 @@ class EnvironmentOptions(usage.Options):
         self.given.update(dict.fromkeys(variables, "environment"))
         words = [word for option in variables.values() for word in option]
         self.check(super().parseOptions, [*words, *line])
-        raise_all(self._found())
+        if found := self._found():
+            raise_all([*found, *self._further(len(found))])
+
+    def _further(self, count: int) -> list[Exception]:
+        """Return what `validate` finds if the options whose values cannot be read have their defaults.
+
+        Errors that name one of these options are not returned.
+
+        :param count: number of errors so far; with one about something else than a value, none is returned.
+        """
+        unread = [name for name, value in self.items() if isinstance(value, OptionError)]
+        if len(unread) != count:
+            return []
+        self.update({name: self._initial[name] for name in unread})
+        named = re.compile(rf"--({'|'.join(map(re.escape, unread))})(?![\w-])")
+        return [each for each in self.complete().validate() if not named.search(str(each))]
 
     def complete(self) -> Self:
         """Set the defaults that depend on other options or on this machine; return the options."""

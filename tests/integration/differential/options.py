@@ -46,6 +46,8 @@ OPTIONS = Table(
         start("--max-requests-inflight=x", other=_NUMBER),
         start("--max-mutating-requests-inflight=-1"),
         start("--max-requests-inflight=-1", "--max-mutating-requests-inflight=-5"),
+        start("--max-requests-inflight=-1", "--authorization-mode=X"),
+        start("--min-request-timeout=-1", "--max-requests-inflight=-1", "--authorization-mode=ABAC,X"),
         start(
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
