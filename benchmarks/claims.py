@@ -152,7 +152,7 @@ def _cost(row: str, part: str, against: str, must: float, aim: float, what: str)
 CLAIMS = (
     *_bulk(),
     Claim("raw-32", "raw-32", FORWARD, 1.9, 1.9),
-    Claim("raw-1", "raw-1", FORWARD, 0.85, 1),
+    Claim("raw-1", "raw-1", FORWARD, 1, 1.2),
     Claim("l7-32", "l7-32", IDLE_100, 2.4, 3),
     Claim("l7-32-idle-2", "l7-32", IDLE_2, 5, 8),
     *(Claim(row, row, IDLE_2, 3, 4) for row in _KUBE),
@@ -185,7 +185,7 @@ CLAIMS = (
     _cost("host-32", "proxy", SQLITE, 1.05, 1, "CPU of the proxy per request"),
     Claim("storm", "storm", STORM_PEER, 0.95, 1.2),
     Claim("storm-memory", "storm", "KiB", 9, 9, "memory", "memory per idle agent", less=True, absolute=True),
-    _cost("watches", "proxy", IDLE_100, 0.7, 0.6, "CPU of the proxy"),
-    _cost("watches", "agent", IDLE_100, 1.2, 1, "CPU of the agent"),
+    _cost("watches", "proxy", IDLE_100, 0.7, 0.5, "CPU of the proxy"),
+    _cost("watches", "agent", IDLE_100, 1.1, 0.8, "CPU of the agent"),
     Claim("watches-p99", "watches", IDLE_100, 1.5, 1, "p99", "p99 of events", less=True),
 )
