@@ -12,7 +12,8 @@ from setuptools import find_packages, setup
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools" / "wheels"))
 
-from native_build import BuildNative, NativeDistribution, is_wanted
+from native_build import BuildNative, NativeDistribution
+from native_requirements import is_wanted
 
 packages = [*find_packages(include=["tower*"]), "twisted.plugins"]
 if is_wanted():

@@ -29,7 +29,10 @@ class InstallTests(SynchronousTestCase):
 
     def do(self, *argv: str | Path, path: Path | None = None) -> str:
         """Run a command in the empty folder; it must succeed; return its output."""
-        environment = {"TOWER_NATIVE": "", **({"PATH": f"{path}:/usr/bin:/bin"} if path else {})}
+        environment = {"TOWER_NATIVE": "", "CC": "/nonexistent/cc", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environment["PYTHONPATH"] = ""  # the checkout there would count as an installed Tower
+        if path is not None:
+            environment["PATH"] = f"{path}:/usr/bin:/bin"
         done = run(
             [str(each) for each in argv], timeout=PIP_PATIENCE, environment=environment, folder=self.folder
         )
@@ -38,7 +41,7 @@ class InstallTests(SynchronousTestCase):
         return output
 
     def wheel(self) -> Path:
-        """Build the wheel from a copy of the sources, so that nothing old gets in."""
+        """Build the wheel from a copy of the sources, without leftovers, a compiler or a warning."""
         copy = self.folder / "source"
         copy.mkdir()
         for name in SOURCES:
@@ -52,7 +55,8 @@ class InstallTests(SynchronousTestCase):
                 )
             else:
                 shutil.copy(source, copy / name)
-        self.do(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", self.folder / "dist", copy)
+        pip = (sys.executable, "-m", "pip")
+        self.assertEqual(self.do(*pip, "wheel", "-q", "--no-deps", "-w", self.folder / "dist", copy), "")
         shutil.rmtree(copy)
         (built,) = (self.folder / "dist").glob("*.whl")
         return built
@@ -82,7 +86,7 @@ class InstallTests(SynchronousTestCase):
         self.do(sys.executable, "-m", "venv", environment)
         commands = environment / "bin"
         lock = ROOT / "requirements.lock"
-        self.do(commands / "python", "-m", "pip", "install", "-q", "-c", lock, wheel)
+        self.assertEqual(self.do(commands / "python", "-m", "pip", "install", "-q", "-c", lock, wheel), "")
 
         services = self.do(commands / "twistd", "--help")
         for name in ("tower-proxy", "tower-agent"):

@@ -5,7 +5,7 @@ See PEP 517.  setuptools itself would take these packages from ``setup_requires`
 
 from __future__ import annotations
 
-from native_build import is_wanted, requirements
+from native_requirements import is_wanted, requirements
 from setuptools import build_meta
 from setuptools.build_meta import (
     build_editable,
