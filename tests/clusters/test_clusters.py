@@ -188,24 +188,6 @@ class ClustersTests(SynchronousTestCase):
         self.text(two, AlreadyExists)
         self.assertEqual(len(self.store.snapshot("ports")), 1)
 
-    def test_no_ports(self) -> None:
-        """Without ports no cluster has one; given some later, all get one, and keep it."""
-        clusters = self.with_ports(None)
-        self.assertIsNone(self.successResultOf(clusters.add("a")).kubernetes_port)
-        self.successResultOf(clusters.assign_ports())
-        self.successResultOf(self.clusters.assign_ports())
-        self.assertEqual(self.clusters.require("a").kubernetes_port, 6000)
-        version = self.store.version
-        self.successResultOf(self.with_ports(range(7000, 7001)).assign_ports())
-        self.assertEqual(self.store.version, version)
-
-    def test_listening_port(self) -> None:
-        """The port is open while the cluster is enabled and there are ports at all."""
-        alpha = self.added("alpha")
-        self.assertEqual(self.clusters.listening_port(alpha), 6000)
-        self.assertIsNone(self.clusters.listening_port(evolve(alpha, enabled=False)))
-        self.assertIsNone(self.with_ports(None).listening_port(alpha))
-
     def test_enabled(self) -> None:
         """A cluster is switched off and on; once more changes nothing."""
         first = self.added("a")

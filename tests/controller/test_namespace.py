@@ -25,7 +25,7 @@ class NamespaceTests(LeaderTestCase):
                 self.host.remove(resource, each["metadata"]["name"], NAMESPACE)
         self.pump(10)
         self.assertEqual(self.reason(), "NamespaceMissing")
-        self.assertTrue(self.clusters.owns_port(self.clusters.require("alpha")))
+        self.assertTrue(self.clusters.ports.owns(self.clusters.require("alpha")))
         self.assertEqual(self.records.v1_tokens.tokens("alpha"), tokens)
         self.host.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.pump(60)

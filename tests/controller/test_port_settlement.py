@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
 from tests.kube.rest.fake_host import FakeHost
+from tower.clusters.port_assignment import PortAssignment
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.port_settlement import PortSettlement, RecordPending
@@ -25,7 +26,8 @@ class PortSettlementTests(SynchronousTestCase):
         """A port that users just wrote to the object is not overwritten by that in the record."""
         bench, host = Bench(range(6000, 6010)), FakeHost()
         record = self.successResultOf(bench.clusters.add("alpha"))
-        ports = PortSettlement(bench.clusters, HostEvents(host, bench.clock.seconds))
+        assignment = PortAssignment(bench.store, bench.clusters)
+        ports = PortSettlement(bench.clusters, assignment, HostEvents(host, bench.clock.seconds))
         for port in (6005, None):
             settling = Deferred.fromCoroutine(ports.settle(_cluster(port)))
             self.failureResultOf(settling, RecordPending)

@@ -121,7 +121,7 @@ class AdoptionTests(WebhookTestCase):
         self.pump(100)
         self.assertEqual(self.kit.connection()["kubeconfig"], "b2xk")
         self.assertTrue(self.kit.records.v1_tokens.check("alpha", TOKEN))
-        self.assertTrue(self.kit.clusters.owns_port(self.kit.clusters.require("alpha")))
+        self.assertTrue(self.kit.clusters.ports.owns(self.kit.clusters.require("alpha")))
         self.has_agent = True
         self.controller.reached("alpha")
         self.pump()

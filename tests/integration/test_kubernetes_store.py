@@ -29,6 +29,7 @@ from tests.store.kubernetes.kit import NAMESPACE, codecs
 from tests.store.kubernetes.samples import KUBESPHERE, cluster_value
 from tower.clusters import Clusters
 from tower.clusters.cluster import Condition
+from tower.clusters.port_assignment import PortAssignment
 from tower.control.state_files import DATABASE, SHARED_FILES
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import ResourceType
@@ -198,7 +199,7 @@ class RealObjectTests(_HostCase):
         self.addCleanup(clusters.stop)
         ready = Condition("Available", "True", "Ready", "Fine.", 0.0)
         await clusters.set_conditions("alpha", [ready])
-        await clusters.assign_ports()
+        await PortAssignment(self.store, clusters).assign_all()
         await clusters.set_enabled("alpha", enabled=False)
         stored = await self.host.client.get(CLUSTERS, "alpha")
         before = stored["metadata"]["resourceVersion"]

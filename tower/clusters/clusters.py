@@ -39,7 +39,6 @@ from tower.store.records import (
     RecordChanged,
     RecordExists,
     RecordMissing,
-    Require,
     Update,
     Watch,
 )
@@ -61,6 +60,7 @@ class Clusters:
     :param clock: its ``seconds()`` are since the epoch, like the reactor's.
     :param credentials: of clusters of type ssh; None: such clusters cannot be added.
     :param quarantine: how long the port of a removed cluster is not assigned again, s; 0: not at all.
+    :ivar ports: which ports are assigned to which clusters.
     """
 
     def __init__(
@@ -71,15 +71,14 @@ class Clusters:
         credentials: MemberCredentials | None = None,
         quarantine: float = 0.0,
     ) -> None:
-        self._ports = ClusterPorts(store, ports, quarantine, clock)
+        self.ports = ClusterPorts(store, ports, quarantine, clock)
         self._store = store
         self._clock = clock
         self._credentials = credentials
         # Every request needs its cluster, and decoding is slow.
         self._decoded: dict[str, Cluster] = {}
         self._watch = store.watch(CLUSTERS, self._forget)
-        # Avoid conflicts between this object's own writes: of ports, and of clusters, by their names.
-        self._writing_ports = DeferredLock()
+        # Avoid conflicts between this object's own writes, by the clusters' names.
         self._writing = tuple(DeferredLock() for _ in range(_PARALLEL))
 
     def get(self, name: str) -> Cluster | None:
@@ -105,20 +104,6 @@ class Clusters:
     def list(self) -> list[Cluster]:
         """Return all clusters, by name."""
         return [self.require(name) for name in sorted(self._store.snapshot(CLUSTERS))]
-
-    @property
-    def ports(self) -> range | None:
-        """Range of the clusters' own ports; None: they have none."""
-        return self._ports.range
-
-    def listening_port(self, cluster: Cluster) -> int | None:
-        """Return the port that must be open for *cluster*, if any."""
-        is_open = cluster.enabled and self.ports is not None and self.owns_port(cluster)
-        return cluster.kubernetes_port if is_open else None
-
-    def owns_port(self, cluster: Cluster) -> bool:
-        """Return whether the port in the record of *cluster* is assigned to it, not to another cluster."""
-        return self._ports.owns(cluster)
 
     def add(
         self,
@@ -251,69 +236,9 @@ class Clusters:
 
         return await self._persist(name, attempt)
 
-    @deferred
-    async def assign_ports(self) -> None:
-        """Assign a port to each cluster without one, as after ``--cluster-ports none``."""
-        if self.ports is None:
-            return
-        async with self._writing_ports:
-            for name in [cluster.name for cluster in self.list()]:
-                async with self._lock_of(name):
-                    cluster = self.get(name)
-                    if cluster is not None and cluster.kubernetes_port is None:
-                        await self._assign_port(cluster)
-
-    @deferred
-    async def settle_port(self, name: str) -> Cluster:
-        """Assign a port to a cluster whose record has none, or one that it cannot have; return the cluster.
-
-        It keeps a port in the range that it had before, unless the record has another one, which it gets if
-        that is free; then the earlier one is released.  Fails with `NotFound`, and `Conflict` if no port is
-        free or another program writes the cluster, too.
-        """
-        async with self._writing_ports, self._lock_of(name):
-            cluster = self.require(name)
-            if self.ports is None:
-                return cluster
-            if not self.owns_port(cluster):
-                claimed, held = self._ports.claim_given(cluster), self._ports.held(cluster.uid)
-                if claimed is None and held is None:
-                    await self._assign_port(cluster)
-                elif claimed is None:
-                    value = encode(evolve(cluster, kubernetes_port=held))
-                    await self._store.transact([Update(CLUSTERS, name, value, cluster.resource_version)])
-                else:
-                    await self._store.transact([Require(CLUSTERS, name), claimed])
-                cluster = self.require(name)
-            unused = self._ports.release(cluster.uid, keep=cluster.kubernetes_port)
-            if unused:
-                await self._store.transact(unused)
-            return cluster
-
-    def owner_of_port(self, port: int) -> str:
-        """Return the name of the cluster that has *port*; empty: none has it."""
-        return self._ports.owner(port)
-
-    def port_problem(self, cluster: Cluster) -> str:
-        """Return why *cluster* cannot have the port in its record."""
-        return self._ports.problem(cluster)
-
-    @deferred
-    async def release_port(self, uid: str) -> None:
-        """Release the ports of a cluster that is being removed."""
-        async with self._writing_ports:
-            operations = self._ports.release(uid)
-            if operations:
-                await self._store.transact(operations)
-
-    @deferred
-    async def sweep_ports(self) -> None:
-        """Release the ports of clusters that another program removed, and end quarantines."""
-        async with self._writing_ports:
-            uids = {record.value["uid"] for record in self._store.snapshot(CLUSTERS).values()}
-            operations = self._ports.sweep(uids)
-            if operations:
-                await self._store.transact(operations)
+    def lock_of(self, name: str) -> DeferredLock:
+        """Return the lock that is held while a cluster's record is changed."""
+        return self._writing[hash(name) % _PARALLEL]
 
     def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
         """Call *callback* for each cluster ADDED, MODIFIED or DELETED from now on."""
@@ -337,7 +262,7 @@ class Clusters:
 
     async def _add(self, cluster: Cluster, access: KubeAccess | None, wanted: int | None) -> Cluster:
         name = check_name(cluster.name)
-        self._ports.check(wanted)
+        self.ports.check(wanted)
         if len(self._store.snapshot(CLUSTERS)) >= CLUSTER_LIMIT:
             raise Conflict(
                 f"cluster {name} cannot be added: the limit of {CLUSTER_LIMIT} clusters is reached"
@@ -357,8 +282,8 @@ class Clusters:
             return [Create(CLUSTERS, name, value), *claim(port, cluster), *stored]
 
         try:
-            async with self._writing_ports:
-                record = await self._ports.write(cluster, write, wanted)
+            async with self.ports.writing:
+                record = await self.ports.write(cluster, write, wanted)
         except RecordExists as e:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
@@ -377,7 +302,7 @@ class Clusters:
 
     async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
         """Repeat *attempt*, which reads and writes, while it conflicts with other writes."""
-        async with self._lock_of(name):
+        async with self.lock_of(name):
             for _ in range(_ATTEMPTS):
                 try:
                     return await attempt()
@@ -386,18 +311,6 @@ class Clusters:
                 except RecordChanged:
                     continue
         raise Conflict(f"cluster {name}: too many concurrent changes: retry")
-
-    def _lock_of(self, name: str) -> DeferredLock:
-        """Return the lock of a cluster's record."""
-        return self._writing[hash(name) % _PARALLEL]
-
-    async def _assign_port(self, cluster: Cluster) -> None:
-        def write(port: int | None) -> list[Operation]:
-            value = encode(evolve(cluster, kubernetes_port=port))
-            update = Update(CLUSTERS, cluster.name, value, cluster.resource_version)
-            return [update, *claim(port, cluster)]
-
-        await self._ports.write(cluster, write)
 
     def _forget(self, event: Event) -> None:
         if event.type == "DELETED":
@@ -408,5 +321,5 @@ class Clusters:
         return [
             Delete(CLUSTERS, cluster.name, cluster.resource_version),
             *(DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS if kind != PORTS),
-            *self._ports.release(cluster.uid),
+            *self.ports.release(cluster.uid),
         ]

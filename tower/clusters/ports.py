@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 
+from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters.cluster import Cluster
@@ -18,23 +19,30 @@ from tower.store.records import Create, Delete, Operation, Record, RecordExists,
 
 
 class ClusterPorts:
-    """Assigns ports to clusters.
+    """The records of ports: which cluster has which, and what assigns and releases them.
 
     :param quarantine: how long the port of a removed cluster is not assigned again, s; 0: not at all.
     :param clock: its ``seconds()`` are since the epoch.
     :ivar range: of the ports; None: clusters get none.
+    :ivar writing: held while ports are assigned or released, to avoid conflicts between own writes.
     """
 
     def __init__(self, store: IStore, ports: range | None, quarantine: float, clock: IReactorTime) -> None:
         self.range = ports
+        self.writing = DeferredLock()
         self._store = store
         self._quarantine = quarantine
         self._clock = clock
 
     def owns(self, cluster: Cluster) -> bool:
-        """Return whether the port in the record of *cluster* is assigned to it."""
+        """Return whether the port in the record of *cluster* is assigned to it, not to another cluster."""
         record = self._store.get(PORTS, str(cluster.kubernetes_port))
         return record is not None and bool(record.value["cluster_uid"] == cluster.uid)
+
+    def listening(self, cluster: Cluster) -> int | None:
+        """Return the port that must be open for *cluster*, if any."""
+        is_open = cluster.enabled and self.range is not None and self.owns(cluster)
+        return cluster.kubernetes_port if is_open else None
 
     def owner(self, port: int) -> str:
         """Return the name of the cluster to which *port* is assigned; empty: none."""

@@ -15,6 +15,7 @@ from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.policies.access_policies import AccessPolicies
 from tower.clusters.policies.rbac_objects import RbacObjects
+from tower.clusters.port_assignment import PortAssignment
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
 from tower.trust.vault import Vault
@@ -27,6 +28,7 @@ class Records:
     store: IStore
     member_credentials: MemberCredentials
     clusters: Clusters
+    port_assignment: PortAssignment
     credentials: Credentials
     tokens: JoinTokens
     imports: ManifestImports
@@ -56,10 +58,12 @@ class Records:
         :param quarantine: how long the port of a removed cluster is not assigned again, s.
         """
         member_credentials = MemberCredentials(store, vault)
+        clusters = Clusters(store, ports, clock, member_credentials, quarantine)
         return cls(
             store,
             member_credentials,
-            Clusters(store, ports, clock, member_credentials, quarantine),
+            clusters,
+            PortAssignment(store, clusters),
             Credentials(store, clock, max_ttl),
             JoinTokens(store, clock),
             ManifestImports(store, clock),

@@ -190,7 +190,7 @@ class Controller(Service):
     def _recorded(self, event: EventType, cluster: Cluster) -> None:
         """Follow the records; changes with each connection of an agent are ignored."""
         host = self._hosts.get(cluster.name)
-        is_settled = host is not None and self._records.clusters.owns_port(cluster)
+        is_settled = host is not None and self._records.clusters.ports.owns(cluster)
         if event != "MODIFIED" or not is_settled:
             self._queue.add(cluster.name)
 
@@ -254,7 +254,7 @@ class Controller(Service):
 
     async def _sweep_ports(self) -> None:
         if self._is_working:
-            await self._records.clusters.sweep_ports()
+            await self._records.port_assignment.sweep()
 
     async def _write_facts(self) -> None:
         """Write versions that changed without a change of conditions, such as that of an upgraded member."""

@@ -6,6 +6,7 @@ from attrs import frozen
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
+from tower.clusters.port_assignment import PortAssignment
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.service_objects import kubesphere_port
@@ -28,6 +29,7 @@ class PortSettlement:
     """Gives each cluster its own port."""
 
     _clusters: Clusters
+    _assignment: PortAssignment
     _events: HostEvents
 
     async def settle(self, cluster: HostCluster, service: Object | None = None) -> Cluster:
@@ -38,14 +40,14 @@ class PortSettlement:
         :raise NoPort: no port is free, or clusters have none.
         :raise TowerError: the record cannot be written.
         """
-        if self._clusters.ports is None:
+        if self._clusters.ports.range is None:
             raise NoPort("clusters of this proxy have no ports (--cluster-ports none): set a range")
         before = self._clusters.require(cluster.name)
         if (cluster.connection.get("kubernetesAPIServerPort") or None) != before.kubernetes_port:
             raise RecordPending(f"the record of cluster {cluster.name} and its object have different ports")
-        problem = "" if self._clusters.owns_port(before) else self._clusters.port_problem(before)
+        problem = "" if self._clusters.ports.owns(before) else self._clusters.ports.problem(before)
         try:
-            record: Cluster = await self._clusters.settle_port(cluster.name)
+            record: Cluster = await self._assignment.settle(cluster.name)
         except RecordChanged:
             raise
         except Conflict as e:
@@ -63,7 +65,7 @@ class PortSettlement:
         :param given: in the object.
         :param earlier: in the Service.
         """
-        ports = self._clusters.ports
+        ports = self._clusters.ports.range
         if ports is not None and port not in ports:
             text = (
                 f"Port {port} is not in --cluster-ports {ports.start}-{ports.stop - 1} and stays: to replace "
@@ -80,7 +82,7 @@ class PortSettlement:
         text = (
             f"kubesphereAPIServerPort {second}: {replaced}: it is always kubernetesAPIServerPort + {OFFSET}"
         )
-        owner = self._clusters.owner_of_port(second - OFFSET) if isinstance(second, int) else ""
+        owner = self._clusters.ports.owner(second - OFFSET) if isinstance(second, int) else ""
         if owner not in ("", cluster.name):
             text += f"; cluster {owner} has port {second}"
         self._events.record(cluster, "Warning", "PortReplaced", text)

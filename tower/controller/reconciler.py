@@ -77,11 +77,17 @@ class Reconciler:
         self._objects = ClusterObject(api, epoch, host.statuses)
         self._services = ClusterServices(applier, settings)
         self._access = ClusterAccess(applier, issuer, tokens, settings, events)
-        self._ports = PortSettlement(self._clusters, events)
+        self._ports = PortSettlement(self._clusters, records.port_assignment, events)
         self._status = ClusterStatus(self._clusters, self._objects, host.statuses)
         self._ssh = SSHClusters(records, self._objects, self._status, self._ports, events)
         self._withdrawal = Withdrawal(
-            self._clusters, self._objects, self._services, self._access, self._status, events
+            self._clusters,
+            records.port_assignment,
+            self._objects,
+            self._services,
+            self._access,
+            self._status,
+            events,
         )
 
     def set_names(self, cluster: HostCluster, service: Object | None) -> None:

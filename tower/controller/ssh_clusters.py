@@ -34,7 +34,7 @@ class SSHClusters:
         if not cluster.is_joined:
             await self._report(cluster, record, is_ready=False)
             return
-        if self._records.clusters.ports is not None:
+        if self._records.clusters.ports.range is not None:
             record = await self._ports.settle(cluster)
         if cluster.text(KUBECONFIG):
             await self._seal(cluster)

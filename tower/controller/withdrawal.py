@@ -9,6 +9,7 @@ from attrs import frozen
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.condition_types import AGENT_AVAILABLE
+from tower.clusters.port_assignment import PortAssignment
 from tower.controller.cluster_access import ClusterAccess
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.cluster_services import ClusterServices
@@ -42,6 +43,7 @@ class Withdrawal:
     """Withdraws clusters."""
 
     _clusters: Clusters
+    _assignment: PortAssignment
     _objects: ClusterObject
     _services: ClusterServices
     _access: ClusterAccess
@@ -60,7 +62,7 @@ class Withdrawal:
             await self._access.remove(cluster.name, cluster, partial(_kept, cluster))
             await self._services.remove(objects)
             if cluster.is_deleted and record is not None:
-                await self._clusters.release_port(record.uid)
+                await self._assignment.release(record.uid)
             if not cluster.is_deleted and cluster.type == PROXY:
                 cluster = await self._objects.apply(cluster, self._withdrawn(cluster))
                 text = "The Service was removed"

@@ -32,7 +32,13 @@ def write_lines(descriptor: int, data: bytes) -> None:
     left = memoryview(data)
     with LOCK:
         while left:
-            try:
-                left = left[os.write(descriptor, left) :]
-            except BlockingIOError:
-                select.select([], [descriptor], [], 1.0)
+            left = left[write_some(descriptor, left) :]
+
+
+def write_some(descriptor: int, data: memoryview) -> int:
+    """Write a part of *data*, or all; return its size, B; wait while the reader of a pipe is slow."""
+    while True:
+        try:
+            return os.write(descriptor, data)
+        except BlockingIOError:
+            select.select([], [descriptor], [], 1.0)

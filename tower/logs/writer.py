@@ -7,7 +7,6 @@ a closed pipe), are dropped and counted; a later line has their number.
 from __future__ import annotations
 
 import os
-import select
 import stat
 import threading
 import time
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
+
+from tower.logs.standard_output import write_some
 
 #: Most bytes that wait to be written.
 QUEUE_LIMIT = 4 * 1024 * 1024
@@ -147,11 +148,7 @@ class LogWriter:
         left = memoryview((b"\n" if self._torn else b"") + b"".join(lines))
         with self._lock:
             while left:
-                try:
-                    written = os.write(self._descriptor, left)
-                except BlockingIOError:
-                    select.select([], [self._descriptor], [], 1.0)
-                    continue
+                written = write_some(self._descriptor, left)
                 self._torn = left[written - 1] != 0x0A
                 left = left[written:]
 

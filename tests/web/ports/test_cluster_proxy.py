@@ -207,7 +207,7 @@ class ClusterProxiesTests(ProxiesTestCase):
     def test_without_ports(self) -> None:
         """Without ports, a condition from an earlier run is updated."""
         self.start()
-        self.clusters._ports.range = None
+        self.clusters.ports.range = None
         self.service.retry()
         self.assertEqual((self.open_now(), self.condition("alpha")), ([], ("False", "Off")))
 
@@ -411,7 +411,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
 
     def test_no_port(self) -> None:
         """A cluster without a Kubernetes port has no KubeSphere port."""
-        self.clusters._ports.range = None
+        self.clusters.ports.range = None
         self.successResultOf(self.clusters.add("beta"))
         self.start()
         self.assertEqual(self.condition("beta"), ("False", "NoPort"))

@@ -34,7 +34,7 @@ def start_hooks(
 
     async def assign_ports() -> None:
         if know_services is None:
-            await records.clusters.assign_ports()
+            await records.port_assignment.assign_all()
 
     async def add_given_cluster() -> None:
         if given is not None:

@@ -295,7 +295,7 @@ class Issuer:
     def _server(self, cluster: Cluster, via: Via) -> str:
         if via == "front-door":
             return self.published.cluster_url(cluster.name)
-        port = cluster.kubernetes_port if self._clusters.ports is not None else None
+        port = cluster.kubernetes_port if self._clusters.ports.range is not None else None
         if port is None:
             raise Invalid(
                 f"cluster {cluster.name} has no own port: the proxy runs with --cluster-ports none; "

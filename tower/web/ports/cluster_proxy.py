@@ -116,10 +116,10 @@ class KubernetesPorts:
 
     def port_of(self, cluster: Cluster) -> PortSpec | PortClosed:
         """See `PortPolicy.port_of`."""
-        port = self._clusters.listening_port(cluster)
+        port = self._clusters.ports.listening(cluster)
         if port is None and not cluster.enabled:
             return PortClosed.of_disabled(cluster)
-        if port is None and self._clusters.ports is not None:
+        if port is None and self._clusters.ports.range is not None:
             return PortClosed("NoPort", "The cluster has no port yet.")
         if port is None:
             return PortClosed("Off", "Cluster ports are off (--cluster-ports none).")

@@ -76,7 +76,7 @@ class KubeSpherePorts:
             return PortClosed("Off", "KubeSphere ports are off; --kubesphere-ports opens them.")
         if not cluster.enabled:
             return PortClosed.of_disabled(cluster)
-        if cluster.kubernetes_port is None or not self._clusters.owns_port(cluster):
+        if cluster.kubernetes_port is None or not self._clusters.ports.owns(cluster):
             return PortClosed(
                 "NoPort",
                 "The cluster has no Kubernetes port (--cluster-ports), and the KubeSphere port is that "
