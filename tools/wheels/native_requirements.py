@@ -1,4 +1,4 @@
-"""Requirements of the compilation of the data path: switch, pinned packages, C compiler, headers of Python."""
+"""Requirements of the compilation of the data path: switch, pinned packages, C compiler, Python headers."""
 
 from __future__ import annotations
 
