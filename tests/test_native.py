@@ -21,12 +21,13 @@ LOADABLE = min(
 )
 #: Offset of the machine in an ELF header, and the value of a machine that no Python runs on (AT&T WE 32100).
 MACHINE, OTHER = 18, b"\x01\x00"
-#: Prints the files of two modules, and the result of the choice.
+#: A module that is never compiled.
+OTHER_MODULE = "tower.errors"
+#: Prints the files of modules, and the result of the choice.
 PROBE = """
 import importlib, json, sys
 import tower
-from tower import native
-files = [importlib.import_module(name).__file__ for name in native.MODULES[:2]]
+files = [importlib.import_module(name).__file__ for name in sys.argv[1:]]
 print(json.dumps([files, tower.WHY_PURE]))
 """
 
@@ -45,7 +46,7 @@ class NativeTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Write the sources."""
         self.root = Path(self.mktemp()).resolve()
-        for module in native.MODULES:
+        for module in (*native.MODULES, OTHER_MODULE):
             path = native.source_of(self.root, module)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"NAME = {module!r}\n")
@@ -56,12 +57,20 @@ class NativeTestCase(SynchronousTestCase):
         """Return the path of a compiled module."""
         return native.source_of(self.root, module).with_suffix(EXTENSION_SUFFIXES[0])
 
+    def folders(self, module: str) -> list[str]:
+        """Return the ``__path__`` of the package that contains a module."""
+        return [str(native.source_of(self.root, module).parent)]
+
     def compile(self) -> Path:
-        """Write what is next to the sources after a compilation; return the path of the library."""
+        """Write what is next to the sources after a compilation; return the path of the library.
+
+        Another compilation has left an extension of `OTHER_MODULE`.
+        """
         library = native.library_of(self.root)
         code = LOADABLE.read_bytes()
         for module in native.MODULES:
             self.extension(module).write_bytes(code + library.encode())
+        self.extension(OTHER_MODULE).write_bytes(code)
         path = self.root / f"{library}{EXTENSION_SUFFIXES[0]}"
         path.write_bytes(elf(b"no code"))
         return path
@@ -113,12 +122,12 @@ class ChoiceTests(NativeTestCase):
         self.assertIsInstance(sys.meta_path[0], native.PythonFinder)
 
     def test_on(self) -> None:
-        """Compiled modules that can be loaded are used: no finder is installed."""
+        """Compiled modules that can be loaded are used; all others come from Python."""
         self.patch(native, "load", lambda root: None)
-        finders = list(sys.meta_path)
         for wanted in ("", "1"):
             self.assertEqual(native.choose(wanted, self.root), "")
-        self.assertEqual(sys.meta_path, finders)
+            self.assertIsNone(sys.meta_path[0].find_spec(native.MODULES[0], self.folders(native.MODULES[0])))
+            self.assertIsNotNone(sys.meta_path[0].find_spec(OTHER_MODULE, self.folders(OTHER_MODULE)))
         self.assertEqual(native.warnings_of(""), [])
 
     def test_wrong(self) -> None:
@@ -205,15 +214,34 @@ class FinderTests(NativeTestCase):
     """`PythonFinder`."""
 
     def test_modules(self) -> None:
-        """It finds exactly `MODULES`, as Python, even if extensions are next to them."""
+        """It finds all modules of Tower as Python, even if extensions are next to them."""
         self.compile()
-        finder = native.PythonFinder(self.root)
-        for module in native.MODULES:
-            spec = finder.find_spec(module, None)
+        finder = native.PythonFinder()
+        for module in (*native.MODULES, OTHER_MODULE):
+            spec = finder.find_spec(module, self.folders(module))
             assert spec is not None
             self.assertEqual(spec.origin, str(native.source_of(self.root, module)))
-        self.assertIsNone(finder.find_spec("tower.net", None))
-        self.assertIsNone(finder.find_spec("tower.agent", None))
+
+    def test_package(self) -> None:
+        """It finds a package, which has the same name as an extension, with the folder of its modules."""
+        self.extension("tower.net").write_bytes(LOADABLE.read_bytes())
+        package = self.root / "tower" / "net"
+        (package / "__init__.py").touch()
+        spec = native.PythonFinder().find_spec("tower.net", self.folders("tower.net"))
+        assert spec is not None
+        self.assertEqual(spec.origin, str(package / "__init__.py"))
+        self.assertEqual(spec.submodule_search_locations, [str(package)])
+
+    def test_others(self) -> None:
+        """It leaves compiled modules, Tower itself, and modules of other packages to Python's own finder."""
+        module = native.MODULES[0]
+        other = self.root / "tower" / "budget.py"
+        other.touch()
+        finder = native.PythonFinder((module,))
+        self.assertIsNone(finder.find_spec(module, self.folders(module)))
+        self.assertIsNone(finder.find_spec("tower", None))
+        for name in ("towers.budget", "tower.missing"):
+            self.assertIsNone(finder.find_spec(name, [str(other.parent)]))
 
     def test_import(self) -> None:
         """In a program with a library that cannot be loaded, all modules come from Python."""
@@ -221,11 +249,16 @@ class FinderTests(NativeTestCase):
         for name in ("__init__.py", "native.py"):
             (tower / name).write_bytes((ROOT / "tower" / name).read_bytes())
         self.compile().write_bytes(b"garbage" * 100)
+        names = [*native.MODULES[:2], OTHER_MODULE]
         for wanted, reason in (("0", "TOWER_NATIVE=0"), ("", "cannot be loaded")):
             environment = {"PYTHONPATH": str(self.root), "TOWER_NATIVE": wanted}
             done = subprocess.run(
-                [sys.executable, "-c", PROBE], env=environment, capture_output=True, text=True, check=True
+                [sys.executable, "-c", PROBE, *names],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
             )
             files, why = json.loads(done.stdout)
-            self.assertEqual(files, [str(native.source_of(self.root, name)) for name in native.MODULES[:2]])
+            self.assertEqual(files, [str(native.source_of(self.root, name)) for name in names])
             self.assertIn(reason, why)

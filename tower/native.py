@@ -3,16 +3,18 @@
 `MODULES` can be compiled by mypyc (see ``setup.py``).  The result is one library for all of them, whose name
 contains the digest of their sources, and for each module a small extension next to its ``.py``.  All of them
 are used, or none: if any is missing, truncated, or compiled from other sources, the modules in Python are
-imported.
+imported.  All other modules come from their ``.py`` files, even if extensions of another build are next to
+them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -92,18 +94,27 @@ class NotNative(ImportError):
 
 
 class PythonFinder:
-    """Finds the ``.py`` files of `MODULES`, even if extensions are next to them."""
+    """Finds the ``.py`` files of Tower's modules, even if extensions are next to them.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    :param compiled: modules that it leaves to Python's own finder.
+    """
+
+    def __init__(self, compiled: Collection[str] = ()) -> None:
+        self._compiled = frozenset(compiled)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module; see `importlib.abc.MetaPathFinder`."""
-        if fullname not in MODULES:
+        if path is None or not fullname.startswith("tower.") or fullname in self._compiled:
             return None
-        return spec_from_file_location(fullname, source_of(self._root, fullname))
+        name = fullname.rpartition(".")[2]
+        for folder in path:
+            for end in ("/__init__.py", ".py"):
+                file = f"{folder}/{name}{end}"
+                if os.path.isfile(file):
+                    return spec_from_file_location(fullname, file)
+        return None
 
 
 def source_of(root: Path, module: str) -> Path:
@@ -227,8 +238,8 @@ def choose(wanted: str, root: Path) -> str:
                 raise NotNative(f"{VARIABLE}=1: {e}") from e
             why = str(e)
         else:
-            return ""
-    sys.meta_path.insert(0, PythonFinder(root))
+            why = ""
+    sys.meta_path.insert(0, PythonFinder(() if why else MODULES))
     return why
 
 

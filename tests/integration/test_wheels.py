@@ -149,7 +149,8 @@ class InstalledTests(SynchronousTestCase):
         return program.output()
 
     def test_choice(self) -> None:
-        """TOWER_NATIVE selects the modules; by default, the compiled ones are used."""
+        """TOWER_NATIVE selects the modules; by default, the compiled ones are used, and no others."""
+        (self.packages / f"tower/errors{SUFFIX}").write_bytes(b"leftover")
         for wanted, build in (("", "native"), ("1", "native"), ("0", "pure")):
             self.assertEqual(self.version(wanted), (0, f"tower {tower.__version__} ({build})"))
         code, line = self.version("yes")
