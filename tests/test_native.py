@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import json
 import struct
 import subprocess
 import sys
 import sysconfig
+from base64 import urlsafe_b64encode
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -62,10 +65,7 @@ class NativeTestCase(SynchronousTestCase):
         return [str(native.source_of(self.root, module).parent)]
 
     def compile(self) -> Path:
-        """Write what is next to the sources after a compilation; return the path of the library.
-
-        Another compilation has left an extension of `OTHER_MODULE`.
-        """
+        """Write what a compilation, and one of another commit, leave; return the path of the library."""
         library = native.library_of(self.root)
         code = LOADABLE.read_bytes()
         for module in native.MODULES:
@@ -73,6 +73,16 @@ class NativeTestCase(SynchronousTestCase):
         self.extension(OTHER_MODULE).write_bytes(code)
         path = self.root / f"{library}{EXTENSION_SUFFIXES[0]}"
         path.write_bytes(elf(b"no code"))
+        return path
+
+    def record(self) -> Path:
+        """Write the list of an installed wheel's files with their digests; return its path."""
+        path = self.root / "kubesphere_tower-1.0.dist-info" / "RECORD"
+        path.parent.mkdir()
+        with path.open("w") as record:
+            for file in self.root.rglob("*.so"):
+                digest = urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
+                record.write(f"{file.relative_to(self.root)},sha256={digest},{file.stat().st_size}\n")
         return path
 
     def fails(self, *words: str) -> None:
@@ -202,6 +212,35 @@ class ChoiceTests(NativeTestCase):
         path.write_bytes(elf(native.library_of(self.root).encode(), table=4096))
         self.fails(f"{path} is truncated")
 
+    def test_recorded(self) -> None:
+        """The files of an installed wheel are loaded if all have the digests of the wheel."""
+        library = self.compile()
+        self.record()
+        loaded: list[tuple[str, Path]] = []
+        self.patch(native, "_load_library", lambda *words: loaded.append(words))
+        self.assertEqual(native.choose("1", self.root), "")
+        self.assertEqual(loaded, [(native.library_of(self.root), library)])
+
+    def test_damaged(self) -> None:
+        """A damaged file of an installed wheel, with the size that it had, is never given to the loader."""
+        library = self.compile()
+        self.record()
+        self.patch(ctypes, "CDLL", lambda path: self.fail("loaded"))
+        for path in (library, self.extension(native.MODULES[0]), self.extension(native.MODULES[-1])):
+            whole = path.read_bytes()
+            path.write_bytes(whole[:64] + bytes(len(whole) - 64))
+            self.fails(f"{path} is damaged (its digest is not in RECORD)")
+            path.write_bytes(whole)
+
+    def test_damaged_record(self) -> None:
+        """If the list of an installed wheel's files is damaged, no extension is used."""
+        self.compile()
+        record = self.record()
+        record.write_bytes(bytes(record.stat().st_size))
+        self.fails(f"{self.extension(native.MODULES[0])} is damaged (its digest is not in RECORD)")
+        record.write_bytes(b"")
+        self.fails(f"{record} is truncated")
+
     def test_foreign(self) -> None:
         """Extensions for another Python are named, and not used."""
         path = native.source_of(self.root, native.MODULES[0])
@@ -252,13 +291,7 @@ class FinderTests(NativeTestCase):
         names = [*native.MODULES[:2], OTHER_MODULE]
         for wanted, reason in (("0", "TOWER_NATIVE=0"), ("", "cannot be loaded")):
             environment = {"PYTHONPATH": str(self.root), "TOWER_NATIVE": wanted}
-            done = subprocess.run(
-                [sys.executable, "-c", PROBE, *names],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            files, why = json.loads(done.stdout)
+            argv = [sys.executable, "-c", PROBE, *names]
+            files, why = json.loads(subprocess.check_output(argv, env=environment))
             self.assertEqual(files, [str(native.source_of(self.root, name)) for name in names])
             self.assertIn(reason, why)

@@ -2,9 +2,10 @@
 
 `MODULES` can be compiled by mypyc (see ``setup.py``).  The result is one library for all of them, whose name
 contains the digest of their sources, and for each module a small extension next to its ``.py``.  All of them
-are used, or none: if any is missing, truncated, or compiled from other sources, the modules in Python are
-imported.  All other modules come from their ``.py`` files, even if extensions of another build are next to
-them.
+are used, or none: if any is missing, damaged, or compiled from other sources, the modules in Python are
+imported.  Damage that keeps a file's size is only found in an installed wheel, whose ``RECORD`` has digests.
+
+All other modules come from their ``.py`` files, even if extensions of another build are next to them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import os
 import struct
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Collection, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
@@ -138,30 +140,24 @@ def library_of(root: Path) -> str:
 def load(root: Path) -> None:
     """Load the compiled modules' library, so that importing the modules uses it.
 
-    :raise NotNative: the library or an extension is missing, truncated, compiled for another Python or from
-        other sources, or cannot be read or loaded.  Then no extension has been imported.
+    :raise NotNative: the library or an extension is missing, truncated, damaged, compiled for another Python
+        or from other sources, or cannot be read or loaded.  Then no extension has been imported.
     """
     extensions = [source_of(root, module).with_suffix(EXTENSION_SUFFIXES[0]) for module in MODULES]
-    there = {extension for extension in extensions if extension.exists()}
-    if not there:
+    if not any(extension.exists() for extension in extensions):
         source = source_of(root, MODULES[0])
         for foreign in source.parent.glob(f"{source.stem}.*.so"):
             raise NotNative(f"{foreign} was compiled for another Python; {_CURE}")
         raise NotNative(NOT_INSTALLED)
     name = library_of(root)
-    for extension in extensions:
-        if extension not in there:
-            raise NotNative(f"{extension} is missing; {_CURE}")
-        try:
-            data = extension.read_bytes()
-        except OSError as e:
-            raise NotNative(f"{extension} cannot be read ({e.strerror}); {_CURE}") from e
-        if _is_truncated(data[:64], len(data)):
-            raise NotNative(f"{extension} is truncated; {_CURE}")
-        if name.encode() not in data:
-            raise NotNative(f"{extension} was compiled from other sources; {_CURE}")
     library = root / f"{name}{EXTENSION_SUFFIXES[0]}"
-    _check_library(library)
+    recorded = _recorded(root)
+    for path in (*extensions, library):
+        data = _read(path)
+        if recorded and _entry(path.relative_to(root), data) not in recorded:
+            raise NotNative(f"{path} is damaged (its digest is not in RECORD); {_CURE}")
+        if path != library and name.encode() not in data:
+            raise NotNative(f"{path} was compiled from other sources; {_CURE}")
     for extension in extensions:
         try:
             ctypes.CDLL(str(extension))
@@ -170,19 +166,35 @@ def load(root: Path) -> None:
     _load_library(name, library)
 
 
-def _check_library(path: Path) -> None:
-    """Check that the library is there.
+def _recorded(root: Path) -> set[bytes]:
+    """Return path and digest of each file of an installed wheel, from its ``RECORD``; empty in a checkout.
+
+    :raise NotNative: the ``RECORD`` is truncated or cannot be read.
+    """
+    records = root.glob("kubesphere_tower-*.dist-info/RECORD")
+    return {line.rpartition(b",")[0] for record in records for line in _read(record).splitlines()}
+
+
+def _entry(path: Path, data: bytes) -> bytes:
+    """Return path and digest of a file with *data*, as in a ``RECORD``; the path is relative."""
+    digest = urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+    return path.as_posix().encode() + b",sha256=" + digest
+
+
+def _read(path: Path) -> bytes:
+    """Read an installed file.
 
     :raise NotNative: it is missing, truncated, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            if _is_truncated(file.read(64), path.stat().st_size):
-                raise NotNative(f"{path} is truncated; {_CURE}")
+        data = path.read_bytes()
     except FileNotFoundError:
         raise NotNative(f"{path} is missing; {_CURE}") from None
     except OSError as e:
         raise NotNative(f"{path} cannot be read ({e.strerror}); {_CURE}") from e
+    if _is_truncated(data):
+        raise NotNative(f"{path} is truncated; {_CURE}")
+    return data
 
 
 def _load_library(name: str, path: Path) -> None:
@@ -201,22 +213,19 @@ def _load_library(name: str, path: Path) -> None:
     sys.modules[name] = library
 
 
-def _is_truncated(header: bytes, size: int) -> bool:
+def _is_truncated(data: bytes) -> bool:
     """Return whether a file ends before its ELF section headers do; loading it would crash the process.
 
     Of files as long as an ELF header, only 64-bit ELF files are checked.
-
-    :param header: the first 64 B.
-    :param size: B.
     """
-    if len(header) < 64:
+    if len(data) < 64:
         return True
-    if header[:5] != b"\x7fELF\x02":
+    if data[:5] != b"\x7fELF\x02":
         return False
-    order = "<" if header[5] == 1 else ">"
-    (table,) = struct.unpack_from(f"{order}Q", header, 0x28)
-    entry, count = struct.unpack_from(f"{order}HH", header, 0x3A)
-    return bool(table + entry * count > size)
+    order = "<" if data[5] == 1 else ">"
+    (table,) = struct.unpack_from(f"{order}Q", data, 0x28)
+    entry, count = struct.unpack_from(f"{order}HH", data, 0x3A)
+    return bool(table + entry * count > len(data))
 
 
 def choose(wanted: str, root: Path) -> str:

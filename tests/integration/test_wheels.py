@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 LIBRARY = f"{native.library_of(ROOT)}{SUFFIX}"
 BUILD_PATIENCE = 900.0  # s
+PAGE = 4096  # B
 #: Files of the checkout that the build reads, in addition to the locks.
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
@@ -39,6 +40,11 @@ def use(*argv: str | Path, **environment: str) -> str:
     if done.returncode:
         raise AssertionError(f"{argv}: {output}")
     return output
+
+
+def zeroed(whole: bytes, start: int, end: int) -> bytes:
+    """Return a file of the same size whose blocks from *start* to *end* are zero, as after a power cut."""
+    return whole[:start] + bytes(end - start) + whole[end:]
 
 
 @cache
@@ -162,16 +168,16 @@ class InstalledTests(SynchronousTestCase):
         module = f"{native.MODULES[5].replace('.', '/')}{SUFFIX}"
         for name, damage, reason in (
             (module, None, "is missing"),
-            (module, lambda whole: b"garbage" * 100, "was compiled from other sources"),
+            (module, lambda whole: b"garbage" * 100, "is damaged ("),
             (module, lambda whole: whole[:1000], "is truncated"),
-            (
-                module,
-                lambda whole: whole[:18] + b"\x01\0" + whole[20:],
-                "cannot be loaded (",
-            ),  # another machine
+            (module, lambda whole: whole[:18] + b"\x01\0" + whole[20:], "is damaged ("),  # another machine
+            (module, lambda whole: zeroed(whole, PAGE, 2 * PAGE), "is damaged ("),
+            (module, lambda whole: zeroed(whole, PAGE, len(whole)), "is damaged ("),
             (LIBRARY, None, "is missing"),
-            (LIBRARY, lambda whole: b"garbage" * 100, "cannot be loaded ("),
+            (LIBRARY, lambda whole: b"garbage" * 100, "is damaged ("),
             (LIBRARY, lambda whole: whole[:100_000], "is truncated"),
+            (LIBRARY, lambda whole: zeroed(whole, PAGE, 2 * PAGE), "is damaged ("),
+            (LIBRARY, lambda whole: zeroed(whole, PAGE, len(whole)), "is damaged ("),
         ):
             path = self.packages / name
             whole = path.read_bytes()
