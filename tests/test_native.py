@@ -92,8 +92,8 @@ class NativeTestCase(SynchronousTestCase):
             self.assertIn(word, why)
         self.assertEqual(native.warnings_of(why), [f"running without compiled modules: {why}"])
         self.assertIsInstance(sys.meta_path[0], native.PythonFinder)
-        error = self.assertRaises(native.NotNative, native.choose, "1", self.root)
-        self.assertEqual(str(error), f"TOWER_NATIVE=1: {why}")
+        error = self.assertRaises(SystemExit, native.choose, "1", self.root)
+        self.assertEqual(error.code, f"TOWER_NATIVE=1: {why}")
 
 
 class ListTests(SynchronousTestCase):
@@ -116,12 +116,13 @@ class ChoiceTests(NativeTestCase):
     """`choose`."""
 
     def test_not_installed(self) -> None:
-        """Without compiled modules, those in Python are used, and nothing is logged."""
+        """Without compiled modules, those in Python are used, and nothing is logged; 1 ends the program."""
         why = native.choose("", self.root)
         self.assertEqual(why, native.NOT_INSTALLED)
         self.assertEqual(native.warnings_of(why), [])
-        error = self.assertRaises(native.NotNative, native.choose, "1", self.root)
-        self.assertEqual(str(error), f"TOWER_NATIVE=1: {native.NOT_INSTALLED}")
+        error = self.assertRaises(SystemExit, native.choose, "1", self.root)
+        cure = "install it again with TOWER_NATIVE=1 pip install ., or unset TOWER_NATIVE"
+        self.assertEqual(error.code, f"TOWER_NATIVE=1: {native.NOT_INSTALLED}; {cure}")
 
     def test_off(self) -> None:
         """TOWER_NATIVE=0 does not look at compiled modules, and nothing is logged."""
@@ -141,10 +142,10 @@ class ChoiceTests(NativeTestCase):
         self.assertEqual(native.warnings_of(""), [])
 
     def test_wrong(self) -> None:
-        """Any other value is an error that names the valid ones."""
+        """Any other value ends the program with an error that names the valid ones."""
         for wanted in ("yes", "true", "2", " 1"):
-            error = self.assertRaises(ImportError, native.choose, wanted, self.root)
-            self.assertEqual(str(error), f"TOWER_NATIVE={wanted}: must be 0, 1 or empty")
+            error = self.assertRaises(SystemExit, native.choose, wanted, self.root)
+            self.assertEqual(error.code, f"TOWER_NATIVE={wanted}: must be 0, 1 or empty")
 
     def test_missing_part(self) -> None:
         """If one extension is missing, none is used."""

@@ -87,8 +87,9 @@ VARIABLE = "TOWER_NATIVE"
 #: The reason for the modules in Python if no compiled ones are installed.
 NOT_INSTALLED = "Tower was installed without compiled modules"
 
-#: The end of an error.
+#: The ends of errors: of damage, and of missing modules that were required.
 _CURE = "install Tower again, or set TOWER_NATIVE=0"
+_INSTALL = f"install it again with {VARIABLE}=1 pip install ., or unset {VARIABLE}"
 
 
 class NotNative(ImportError):
@@ -233,19 +234,19 @@ def choose(wanted: str, root: Path) -> str:
 
     :param wanted: the value of `VARIABLE`.
     :return: why the modules in Python are used; empty if the compiled ones are.
-    :raise NotNative: *wanted* is ``1``, and the compiled ones cannot be used.
-    :raise ImportError: *wanted* is not a valid value.
+    :raise SystemExit: *wanted* is ``1`` and the compiled ones cannot be used, or *wanted* is not valid.
     """
     if wanted not in ("", "0", "1"):
-        raise ImportError(f"{VARIABLE}={wanted}: must be 0, 1 or empty")
+        raise SystemExit(f"{VARIABLE}={wanted}: must be 0, 1 or empty")
     why = f"{VARIABLE}=0"
     if wanted != "0":
         try:
             load(root)
         except NotNative as e:
-            if wanted == "1":
-                raise NotNative(f"{VARIABLE}=1: {e}") from e
             why = str(e)
+            if wanted == "1":
+                cure = f"; {_INSTALL}" if why == NOT_INSTALLED else ""
+                raise SystemExit(f"{VARIABLE}=1: {why}{cure}") from None
         else:
             why = ""
     sys.meta_path.insert(0, PythonFinder(() if why else MODULES))

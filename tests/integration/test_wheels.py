@@ -133,10 +133,14 @@ class InstalledTests(SynchronousTestCase):
         (self.packages / "libraries.pth").write_text("\n".join(site.getsitepackages()))
 
     def version(self, wanted: str) -> tuple[int, str]:
-        """Return the exit code and the last line of ``tower --version`` with `TOWER_NATIVE`."""
+        """Return the exit code and the output of ``tower --version`` with `TOWER_NATIVE`."""
+        return self.result(wanted, self.commands / "tower", "--version")
+
+    def result(self, wanted: str, *argv: str | Path) -> tuple[int, str]:
+        """Return the exit code and the output of a command with `TOWER_NATIVE`, without the last newline."""
         environment = {"TOWER_NATIVE": wanted, "PYTHONPATH": ""}
-        done = run([str(self.commands / "tower"), "--version"], environment=environment, folder=self.folder)
-        return done.returncode, (done.stdout + done.stderr).decode().splitlines()[-1]
+        done = run([str(each) for each in argv], environment=environment, folder=self.folder)
+        return done.returncode, (done.stdout + done.stderr).decode().removesuffix("\n")
 
     def proxy(self) -> str:
         """Start a proxy, wait until it serves, and stop it; return its log."""
@@ -159,8 +163,10 @@ class InstalledTests(SynchronousTestCase):
         (self.packages / f"tower/errors{SUFFIX}").write_bytes(b"leftover")
         for wanted, build in (("", "native"), ("1", "native"), ("0", "pure")):
             self.assertEqual(self.version(wanted), (0, f"tower {tower.__version__} ({build})"))
-        code, line = self.version("yes")
-        self.assertEqual((code, line), (1, "ImportError: TOWER_NATIVE=yes: must be 0, 1 or empty"))
+        wrong = (1, "TOWER_NATIVE=yes: must be 0, 1 or empty")
+        self.assertEqual(self.version("yes"), wrong)
+        twistd = (self.commands / "python", "-c", "from twisted.scripts.twistd import run; run()")
+        self.assertEqual(self.result("yes", *twistd, "-n", "tower-proxy", "--help"), wrong)
         self.assertNotIn("without compiled modules", self.proxy())
 
     def test_damage(self) -> None:
@@ -185,9 +191,11 @@ class InstalledTests(SynchronousTestCase):
             if damage is not None:
                 path.write_bytes(damage(whole))
             self.assertEqual(self.version(""), (0, f"tower {tower.__version__} (pure)"))
-            code, line = self.version("1")
+            code, output = self.version("1")
             self.assertEqual(code, 1)
-            self.assertIn(f"TOWER_NATIVE=1: {path} {reason}", line)
+            self.assertTrue(output.startswith(f"TOWER_NATIVE=1: {path} {reason}"), output)
+            self.assertTrue(output.endswith("; install Tower again, or set TOWER_NATIVE=0"), output)
+            self.assertNotIn("\n", output)
             if damage is None:
                 self.assertIn(f"running without compiled modules: {path} {reason}", self.proxy())
             path.write_bytes(whole)
