@@ -135,14 +135,17 @@ def _native() -> Iterator[Claim]:
         ("native-new", 1, 1, 1, "per request"),
         ("native-raw-32", 1.4, 0.75, 0.8, "per request"),
         ("native-raw-1", 1.1, 0.85, 0.85, "per request"),
-        ("native-down-8", 1, 1, 1, "per GiB"),
-        ("native-up-8", 1, 1, 1, "per GiB"),
+        *((f"native-{direction}-{streams}", 1, 1, 1, "per GiB") for direction in _BOTH for streams in (1, 8)),
     ):
         yield Claim(row, row, PURE, rate, rate)
         yield _cost(row, "proxy", PURE, proxy, proxy, f"CPU of the proxy {what}")
         yield _cost(row, "agent", PURE, agent, agent, f"CPU of the agent {what}")
+    for row, what in (("native-old-down", "per GiB"), ("native-node-1", "per request")):
+        yield Claim(row, row, PURE, 1, 1)
+        yield _cost(row, "proxy", PURE, 1, 1, f"CPU of the proxy {what}")
     for part in ("proxy", "agent"):
-        yield _cost("native-watches", part, PURE, 1.05, 0.95, f"CPU of the {part}")
+        yield _cost("native-watches", part, PURE, 1, 0.95, f"CPU of the {part}")
+    yield _cost("native-watches", "p99", PURE, 1, 1, "p99 of events")
 
 
 def _cost(row: str, part: str, against: str, must: float, aim: float, what: str) -> Claim:

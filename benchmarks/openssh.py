@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.processes import LOOPBACK, NotHere, Process, free_port, listens
 from benchmarks.setting import Ground, System, http_way, stream_way
 from tower.conch.transport.keys import KeyPair
+from tower.native import VARIABLE
 
 #: The cipher of Tower's agent tunnels.
 GCM = "Ciphers aes128-gcm@openssh.com"
@@ -133,14 +134,18 @@ def local_forward(ground: Ground, name: str, server: Server) -> System:
     return System(name, stream_way(stream) | http_way(http), {"proxy": client, "agent": server.process})
 
 
-def node_tunnel(ground: Ground, name: str, server: Server) -> System:
-    """Return Tower's tunnel to *server* as a node; see `benchmarks.nodetunnel`."""
+def node_tunnel(ground: Ground, name: str, server: Server, native: str = "") -> System:
+    """Return Tower's tunnel to *server* as a node; see `benchmarks.nodetunnel`.
+
+    :param native: value of ``TOWER_NATIVE`` for the tunnel; empty: that of this process.
+    """
     stream, http = free_port(), free_port()
     proxy = ground.start(
         name,
         *(sys.executable, "-m", "benchmarks.nodetunnel", f"--port={server.port}", f"--user={server.user}"),
         *(f"--key={server.key}", f"--known-hosts={server.known}"),
         *(f"{stream}={ground.stream}", f"{http}={ground.http}"),
+        extra={VARIABLE: native} if native else None,
     )
     proxy.wait_until(lambda: listens(stream) and listens(http), "its tunnel")
     return System(name, stream_way(stream) | http_way(http), {"proxy": proxy, "agent": server.process})

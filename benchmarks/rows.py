@@ -111,6 +111,8 @@ _AT_ONCE = (
     Column(TOWER, "", "tower"),
 )
 
+_WAYS = [(direction, streams) for direction in ("down", "up") for streams in (1, 8)]
+
 
 def _bulk(prefix: str, columns: tuple[Column, ...], direction: str, streams: int) -> Row:
     arguments = ("bulk", f"-direction={direction}", f"-streams={streams}", "-bytes={octets}")
@@ -135,8 +137,8 @@ def _door(name: str, what: str, system: str, kind: str, *more: str) -> Row:
 def _native() -> Iterator[Row]:
     """Return the rows that compare the compiled modules with those in Python."""
 
-    def columns(kind: str) -> tuple[Column, ...]:
-        return Column(PURE, "tower-pure", kind), Column(NATIVE, "tower-native", kind)
+    def columns(kind: str, system: str = "tower") -> tuple[Column, ...]:
+        return Column(PURE, f"{system}-pure", kind), Column(NATIVE, f"{system}-native", kind)
 
     for row in (
         _requests("native-32", "L7, 32 connections", columns("https"), 32),
@@ -144,8 +146,9 @@ def _native() -> Iterator[Row]:
         _requests("native-new", "L7, new TLS connection per request, resumed", columns("https"), 32, "-new"),
         _requests("native-raw-32", "small requests over raw streams, 32 connections", columns("http"), 32),
         _requests("native-raw-1", "small requests over raw streams, 1 connection", columns("http"), 1),
-        _bulk("native", columns("stream"), "down", 8),
-        _bulk("native", columns("stream"), "up", 8),
+        *(_bulk("native", columns("stream"), *way) for way in _WAYS),
+        _transfer("native-old", "down", ", old agent", columns("https", "tower-old")),
+        _requests("native-node-1", "small requests by a node, 1 connection", columns("http", "node"), 1),
         Row("native-watches", "500 watches", Watches(500), columns("https")),
     ):
         yield replace(row, ours=NATIVE)
@@ -193,8 +196,6 @@ def _node(name: str) -> Iterator[Row]:
         row = _requests(f"{name}-{suffix}", f"{what}, {cipher}", columns("http"), connections, *more)
         yield replace(row, ours=OUR_NODE)
 
-
-_WAYS = [(direction, streams) for direction in ("down", "up") for streams in (1, 8)]
 
 GROUPS = (
     Group(

@@ -12,6 +12,8 @@
 | tower-unobserved | the product without measurements of requests |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
 | tower-native, tower-pure | the product with compiled modules, and with all modules in Python |
+| tower-old-native, tower-old-pure | the same with an old agent |
+| node-native, node-pure | node with compiled modules, and with all modules in Python |
 | tower-access | the product with an access log |
 | tower-door | the product with users' certificates, an OIDC provider and one access policy |
 | tower-policies | the same with 1,000 access policies |
@@ -82,11 +84,20 @@ class Systems:
 
         :raise NotHere: they are not compiled.
         """
-        try:
-            load(ROOT)
-        except NotNative as e:
-            raise NotHere(f"{e}; run make native") from e
-        return Product(self.ground, f"{name}-proxy", native=native).cluster(name, name, self.ground.backend)
+        return self._version(name, native).cluster(name, name, self.ground.backend)
+
+    def old_version(self, name: str, native: str) -> System:
+        """Return the same with an old agent."""
+        return self._version(name, native).old_cluster(name, name, self.ground.backend)
+
+    def node_version(self, name: str, native: str) -> System:
+        """Return the node tunnel alone with the modules that ``TOWER_NATIVE`` selects."""
+        _check_compiled()
+        return openssh.node_tunnel(self.ground, name, self.node, native)
+
+    def _version(self, name: str, native: str) -> Product:
+        _check_compiled()
+        return Product(self.ground, f"{name}-proxy", native=native)
 
     @cached_property
     def logging_product(self) -> Product:
@@ -152,6 +163,17 @@ class Systems:
             name: {part: program.memory for part, program in system.parts.items()}
             for name, system in self._running.items()
         }
+
+
+def _check_compiled() -> None:
+    """Check that the compiled modules are there.
+
+    :raise NotHere: they are not.
+    """
+    try:
+        load(ROOT)
+    except NotNative as e:
+        raise NotHere(f"{e}; run make native") from e
 
 
 def _direct(ground: Ground) -> System:
@@ -225,6 +247,10 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     ),
     "tower-native": lambda systems: systems.version("tower-native", "1"),
     "tower-pure": lambda systems: systems.version("tower-pure", "0"),
+    "tower-old-native": lambda systems: systems.old_version("tower-old-native", "1"),
+    "tower-old-pure": lambda systems: systems.old_version("tower-old-pure", "0"),
+    "node-native": lambda systems: systems.node_version("node-native", "1"),
+    "node-pure": lambda systems: systems.node_version("node-pure", "0"),
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
     ),
