@@ -19,7 +19,7 @@ from benchmarks import gate, product, results, tenants
 from benchmarks.claims import CLAIMS, Claim, Samples
 from benchmarks.processes import BenchmarkFailed, Process
 from benchmarks.rounds import chosen
-from benchmarks.rows import GROUPS, IDLE_100, TOWER, Row
+from benchmarks.rows import GROUPS, IDLE_100, PURE, TOWER, Row
 from benchmarks.setting import Ground
 from benchmarks.storm import enrol
 from benchmarks.table import Done, claims, details
@@ -143,6 +143,36 @@ class GateTests(SynchronousTestCase):
     def test_guarded(self) -> None:
         """Rows with a floor are measured once, however many of their numbers have one."""
         self.assertEqual(gate.guarded({"l7-32": 1, "l7-32-proxy": 0.4, "raw-1": 0.1}), ["l7-32", "raw-1"])
+
+    def test_lowered(self) -> None:
+        """A short test may gain less, but compiled modules must not be slower than Python."""
+        bars = {
+            "l7-32": 2.0,
+            "l7-32-proxy": 0.6,
+            "native-32": 1.2,
+            "native-32-proxy": 0.8,
+            "native-1-agent": 0.3,
+        }
+        self.patch(gate, "floors", lambda: bars)
+        self.assertEqual(
+            gate.lowered(0.75),
+            {
+                "l7-32": 1.5,
+                "l7-32-proxy": 0.6 / 0.75,
+                "native-32": 1.0,
+                "native-32-proxy": 1.0,
+                "native-1-agent": 0.3 / 0.75,
+            },
+        )
+
+    def test_compiled(self) -> None:
+        """Compiled modules that are slower than Python, or use more CPU, miss a floor, also a lowered one."""
+        claims_of = [each for each in CLAIMS if each.against == PURE]
+        for bars in (gate.floors(), gate.lowered(0.5)):
+            held = [each for each in claims_of if each.name in bars]
+            self.assertLessEqual({"native-32", "native-32-proxy", "native-32-agent"}, {e.name for e in held})
+            for each in held:
+                self.assertFalse(each.reaches(1.01 if each.less else 0.99, bars[each.name]), each.name)
 
     def test_floors(self) -> None:
         """Each floor in the file is for a claim, and lets more through than what must be."""
