@@ -7,6 +7,7 @@ import random
 import sys
 import traceback
 
+from benchmarks.results import machine
 from tests.fuzz.engine import attempt, fuzz
 from tests.fuzz.targets import TARGETS
 
@@ -28,7 +29,7 @@ def main() -> int:
             traceback.print_exception(error)
         return 1 if errors else 0
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
-    print(f"fuzzing for {options.seconds:g} s, --seed {seed}", flush=True)
+    print(f"fuzzing for {options.seconds:g} s, --seed {seed}; {machine()}", flush=True)
     counts, findings = fuzz(targets, options.seconds, seed)
     for name, count in counts.items():
         print(f"{name:>20}: {count} inputs")

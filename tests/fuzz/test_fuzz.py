@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fuzz import __main__ as program
 from tests.fuzz.engine import Broken, Target, attempt, fuzz
 from tests.fuzz.mutation import LONGEST, cuts, mutated
 from tests.fuzz.targets import TARGETS
+from tower import BUILD
 
 #: Inputs that broke something, by target.
 FOUND = {
@@ -98,3 +103,16 @@ class EngineTests(SynchronousTestCase):
         target = Target("letters", (b"",), (), _read)
         self.assertIn("a Y", str(attempt(target, b"Y", "0")))
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+
+class ProgramTests(SynchronousTestCase):
+    """``python -m tests.fuzz``."""
+
+    def test_build(self) -> None:
+        """The first line of the output names the seed and the build that is tested."""
+        self.patch(sys, "argv", ["fuzz", "--seed", "7"])
+        self.patch(program, "fuzz", lambda *_: ({}, []))
+        output = StringIO()
+        with redirect_stdout(output):
+            self.assertEqual(program.main(), 0)
+        self.assertRegex(output.getvalue(), rf"\A.* --seed 7; .*\bTower {BUILD}, Python .*\n")

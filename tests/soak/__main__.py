@@ -21,6 +21,7 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from benchmarks.results import machine
 from tests.integration.harness import Agent, Tower
 from tests.integration.old_peers import OldAgent
 from tests.integration.ports import free_port, is_free
@@ -299,7 +300,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
+    print(f"seed {options.seed}; {machine()}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         deeds = {deed: count for deed, count in DEEDS.items() if deed.__name__ in (options.only or names)}

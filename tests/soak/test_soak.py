@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from unittest.mock import Mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.soak import __main__ as program
 from tests.soak.content import digest, pieces
 from tests.soak.growth import MIB, Samples, growth
+from tower import BUILD
 
 
 class GrowthTests(SynchronousTestCase):
@@ -40,3 +46,18 @@ class ContentTests(SynchronousTestCase):
             self.assertEqual(whole, b"".join(pieces(offset, size, 777)))
             self.assertEqual(hashlib.sha256(whole).hexdigest(), digest(offset, size))
         self.assertNotEqual(digest(0, 100), digest(1, 100))
+
+
+class ProgramTests(SynchronousTestCase):
+    """``python -m tests.soak``."""
+
+    def test_build(self) -> None:
+        """The first line of the output names the seed and the build that is tested."""
+        self.patch(sys, "argv", ["soak", "--seed", "7"])
+        for name in ("Soak", "Path", "tempfile", "signal"):
+            self.patch(program, name, Mock())
+        self.patch(program, "watch_over", lambda *_: [])
+        output = StringIO()
+        with redirect_stdout(output):
+            self.assertEqual(program.main(), 0)
+        self.assertRegex(output.getvalue(), rf"\Aseed 7; .*\bTower {BUILD}, Python .*\n")
