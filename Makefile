@@ -23,7 +23,8 @@ modules = $(sort $(subst /,.,$(basename $(1))))
 UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*" -not -path "tests/attacks/*"))
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Unit tests of compiled modules and of their users: `make test` runs them against both versions.
-DATA_PATH := $(filter $(foreach room,conch http kube member net reactor tunnels v1 v2 web websocket,tests.$(room).%),$(UNIT))
+DATA_PATH := $(filter $(foreach room,conch control holes http kube member net nodes reactor server tunnels v1 v2 web websocket, \
+	tests.$(room).%),$(UNIT))
 # Integration tests that `make test` runs against both versions; the others run compiled only.
 TWICE := $(filter %.test_kubectl %.test_openssh %.test_xcrypto %.test_streams %.test_hostile_agent %.test_hostile_proxy \
 	%.test_reactors tests.attacks.test_01% tests.attacks.test_02% tests.attacks.test_03% tests.attacks.test_04%,$(INTEGRATION))
