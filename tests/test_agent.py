@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
 from tests.fakes.certificates import PUBLISHED
 from tests.fakes.chains import family, pem
+from tower import VERSION
 from tower import agent as agent_module
 from tower.agent import REFRESH, Agent, Options, makeService
 from tower.kube.member_check import TIMEOUT
@@ -252,6 +253,11 @@ class AgentTests(SynchronousTestCase):
         with capturedLogs() as later:
             self.reactor.advance(600)
         self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 2)
+
+    def test_build(self) -> None:
+        """The first log line has the version and the build of the data path."""
+        events = self.start(self.make())
+        self.assertIn(f"tower-agent {VERSION} of cluster alpha: ", eventAsText(events[0]))
 
     def test_unusable_extensions(self) -> None:
         """The reason why compiled modules are not used is logged."""

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.rest.fake_host import FakeHost
 from tests.store.kubernetes.kit import opened, put_cluster
+from tower import VERSION
 from tower import proxy as proxy_module
 from tower.control.proxy_options import Options
 from tower.controller.host_access import HostAccess
@@ -109,6 +110,12 @@ class HostProblemTests(SynchronousTestCase):
         self.pump(1)
         self.assertEqual(list(self.proxy), [self.proxy.controller])
         self.successResultOf(self.proxy.stopService())
+
+    def test_build(self) -> None:
+        """The first log line has the version and the build of the data path."""
+        with capturedLogs() as events:
+            self.proxy._log_start()
+        self.assertIn(f"tower-proxy {VERSION}: listening on ", eventAsText(events[0]))
 
     def test_unusable_extensions(self) -> None:
         """The reason why compiled modules are not used is logged."""

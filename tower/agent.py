@@ -14,7 +14,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower import WARNINGS, __version__
+from tower import BUILD, WARNINGS, __version__
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.errors import ConfigurationError
@@ -295,8 +295,9 @@ class Agent(MultiService):
         """Log the configuration and its risks, and start."""
         options, member = self._options, self.member
         self._log.info(
-            "tower-agent {version} of cluster {cluster}: API server {server}, proxy {proxy}",
+            "tower-agent {version} ({build}) of cluster {cluster}: API server {server}, proxy {proxy}",
             version=__version__,
+            build=BUILD,
             cluster=options["name"],
             server=join_address(member.host, member.port),
             proxy=str(options.server),

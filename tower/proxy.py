@@ -14,7 +14,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower import WARNINGS, __version__
+from tower import BUILD, WARNINGS, __version__
 from tower.clusters.availability_summary import availability_summary
 from tower.clusters.records import Records
 from tower.control.default_cluster import read_access
@@ -288,8 +288,9 @@ class Proxy(MultiService):
     def _log_start(self) -> None:
         host, port = self._options["host"], self._options["port"]
         self._log.info(
-            "tower-proxy {version}: listening on https://{secure} (users, agents){_plain}",
+            "tower-proxy {version} ({build}): listening on https://{secure} (users, agents){_plain}",
             version=__version__,
+            build=BUILD,
             secure=join_address(host, self._options["secure-port"]),
             plain=None if port is None else join_address(host, port),
             _plain="" if port is None else f" and http://{join_address(host, port)} (agents)",

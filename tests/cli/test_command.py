@@ -518,9 +518,13 @@ class WayInTests(CommandTestCase):
             self.assertIn("127.0.0.1:8443", self.bad("cluster", "list"))
 
     def test_version(self) -> None:
-        """The output has the versions of the command and of a known proxy."""
+        """The output has the versions of the command and of a known proxy, and the builds."""
         self.connection = _always(200, b'{"gitVersion":"v9.9.9"}')
         self.assertEqual(self.good("version"), f"tower {VERSION}\nproxy v9.9.9\n")
+        for build in ("native", "pure"):
+            answer = {"gitVersion": "v9.9.9", "compiler": f"CPython ({build})"}
+            self.connection = _always(200, json.dumps(answer).encode())
+            self.assertEqual(self.good("version"), f"tower {VERSION}\nproxy v9.9.9 ({build})\n")
         self.assertEqual(self.good("version", "--client"), f"tower {VERSION}\n")
         code, text, note = self.run_tower("version", state=False)
         self.assertEqual((code, text), (0, f"tower {VERSION}\n"))

@@ -26,6 +26,9 @@ from tower.kube.rest.well_known import OWN_RESOURCE
 #: Denial of Tower's API by a cluster's own API server.
 _OF_MEMBER = re.compile(r'cannot \w+ resource ".*" in API group "cluster\.kubesphere\.io"')
 
+#: A proxy's build at the end of ``compiler`` in its answer to ``/version``.
+_BUILD = re.compile(r"\((?:native|pure)\)$")
+
 #: HTTP status of requests with an invalid value.
 _WRONG = (400, 422)
 
@@ -197,7 +200,9 @@ def _version(
     if _by_kubeconfig(options):
         _check_server(caller)
     answer = caller.call("GET", "/version")
-    return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
+    build = _BUILD.search(str(answer.get("compiler")))
+    shown = f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
+    return f"{shown} {build[0]}" if build else shown
 
 
 def _is_usage(error: TowerError) -> bool:

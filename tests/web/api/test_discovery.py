@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower import BUILD
 from tower.web.api import discovery
 
 NEWEST = (
@@ -75,6 +76,10 @@ class DiscoveryTests(SynchronousTestCase):
         self.assertEqual(verbs["clusters"], ["create", "delete", "get", "list", "patch", "update", "watch"])
         self.assertEqual(verbs["clusters/jointokens"], ["create"])
         self.assertFalse(any(resource["namespaced"] for resource in body["resources"]))
+
+    def test_build(self) -> None:
+        """The compiler in the version names the build of the data path."""
+        self.assertEqual(discovery.version_info()["compiler"], f"CPython ({BUILD})")
 
     def test_version_is_semantic(self) -> None:
         """Python's release numbers become semantic versions, which clients require."""

@@ -170,7 +170,7 @@ def version_info() -> dict[str, str]:
         "gitTreeState": "",
         "buildDate": "",
         "goVersion": "",
-        "compiler": platform.python_implementation(),
+        "compiler": f"{platform.python_implementation()} ({tower.BUILD})",
         "platform": f"{platform.system().lower()}/{platform.machine()}",
     }
 
