@@ -59,6 +59,7 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("admin-kubeconfig --user tower:x", 2, ("tower:",)),
     ("admin-kubeconf --user ops", 2, ("did you mean admin-kubeconfig?",)),
     ("credential revoke nope", 1, ("there is no credential nope", "tower credential list")),
+    ("login https://t --ca-hash x --certificate-authority f", 2, ("--ca-hash", "not allowed with argument")),
     ("forward alpha pg", 2, ("--listen", "tower forward --help")),
     ("forward alpha pg --listen pg:1", 2, ("'pg' is not an IP address", "127.0.0.1:5432")),
     ("--state-dr x cluster list", 2, ("unknown option --state-dr", "did you mean --state-dir?")),
