@@ -346,10 +346,39 @@ class OutputFileTests(CommandTestCase):
         """The file is accessible to its owner only, regardless of the umask, and is not printed."""
         self.addCleanup(os.umask, os.umask(0))
         for words in (self.words, ("admin-kubeconfig", "--user", "ops", "-o", str(self.file))):
-            self.assertEqual(self.good(*words), f"kubeconfig written to {self.file}\n")
+            for _ in range(2):
+                self.assertEqual(self.good(*words), f"kubeconfig written to {self.file}\n")
             self.assertEqual(self.mode(), 0o600)
             config = yaml.safe_load(self.file.read_text())
             self.assertIn(config["users"][0]["name"].partition("@")[0], ("jane", "ops"))
+            self.file.unlink()
+
+    def test_other_user(self) -> None:
+        """If the kubeconfig of another user, or for another cluster, is replaced, a note names it."""
+        self.add("beta")
+        self.good(*self.words)
+        for words, replaced in (
+            (("kubeconfig", "alpha", "--user", "joe"), "jane@tower-alpha"),
+            (("kubeconfig", "beta", "--user", "joe"), "joe@tower-alpha"),
+            (("kubeconfig", "beta", "--user", "joe", "--via", "port"), "joe@tower-beta"),
+            (("admin-kubeconfig", "--user", "joe"), "joe@tower-beta:port"),
+            (("kubeconfig", "alpha", "--user", "joe"), "joe@tower"),
+        ):
+            code, out, err = self.run_tower(*words, "--output", str(self.file))
+            self.assertEqual((code, out), (0, f"kubeconfig written to {self.file}\n"))
+            self.assertIn(f"the kubeconfig of {replaced} in {self.file} was replaced; its credential", err)
+
+    def test_other_contexts(self) -> None:
+        """A kubeconfig with other contexts stays, and nothing is issued; the cure is --merge."""
+        for names in (["mine"], ["jane@tower-alpha", "tower/beta"], ["jane@tower-alpha", "joe@tower-alpha"]):
+            contexts = [{"name": name, "context": {"cluster": "a", "user": "b"}} for name in names]
+            self.file.write_text(yaml.safe_dump({"kind": "Config", "contexts": contexts}))
+            before = self.file.read_bytes()
+            said = self.bad(*self.words)
+            self.assertIn(f"is a kubeconfig with other contexts, such as {names[-1]}: add", said)
+            self.assertIn(f"with --merge {self.file}", said)
+            self.assertEqual(self.file.read_bytes(), before)
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
 
     def test_replaced(self) -> None:
         """A file that others can read is replaced by a private one, even if they have it open."""

@@ -226,6 +226,23 @@ class AgentManifestTests(V1Case):
         names = [rule["resourceNames"] for rule in objects["ClusterRole"]["rules"]]
         self.assertEqual(names, [["jane", "joe"], ["dev", "ops"]])
 
+    def test_uid_and_extra(self) -> None:
+        """The agent may pass on users' UIDs and extra fields if that was chosen."""
+        extra = ("--impersonate-extra=example.org/team,unit", "--impersonate-extra", "x")
+        keys = ["userextras/example.org/team", "userextras/unit", "userextras/x"]
+        for words, resources in (
+            (("--impersonate-uid",), ["uids"]),
+            (extra, keys),
+            (("--impersonate-uid", *extra), ["uids", *keys]),
+            (("--impersonate-extra", "*"), ["*"]),
+        ):
+            for text in (self.good(*V2_MANIFEST, *words), self.import_manifest(*words)):
+                objects = {item["kind"]: item for item in yaml.safe_load_all(text) if item is not None}
+                names, more = objects["ClusterRole"]["rules"]
+                self.assertEqual(names["resources"], ["users", "groups"])
+                rule = {"apiGroups": ["authentication.k8s.io"], "verbs": ["impersonate"]}
+                self.assertEqual(more, {**rule, "resources": resources})
+
     def test_place(self) -> None:
         """Namespace, replicas and the registry's credentials are those that were given."""
         words = ("--namespace=platform", "--replicas=3", "--image-pull-secret=a", "--image-pull-secret=b")
@@ -312,6 +329,8 @@ class OptionTests(V1Case):
                 (*V2_MANIFEST, "--impersonate-groups", "system:masters"),
                 "--impersonate-groups: 'system:masters'",
             ),
+            (("join", "alpha", "--impersonate-uid"), "--format manifest"),
+            ((*V2_MANIFEST, "--impersonate-extra", "Team"), "--impersonate-extra: 'Team': must be in lower"),
             ((*V2_MANIFEST, "--target", "db"), "--target: 'db'"),
             ((*V2_MANIFEST, "--kubesphere-service", "a b"), "--kubesphere-service: 'a b'"),
             (("join", "alpha", "--target", "db=h:1"), "--format manifest"),

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
 from tower.cli.arguments import parser
+from tower.cli.client import GROUP_PATH
 from tower.control.admin_kubeconfig import FILE as ADMIN_KUBECONFIG
 from tower.control.state_files import HOSTED
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import kubeconfig
+from tower.kube.rest.well_known import OWN_RESOURCE
 from tower.store.archive import DATABASE, HOST_OBJECTS, Backup, SavedFile
 from tower.store.backup import write
 from tower.store.sqlite_file import SQLiteFile
@@ -59,6 +61,7 @@ TABLE: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("admin-kubeconfig --user tower:x", 2, ("tower:",)),
     ("admin-kubeconf --user ops", 2, ("did you mean admin-kubeconfig?",)),
     ("credential revoke nope", 1, ("there is no credential nope", "tower credential list")),
+    ("login https://t --ca-hash x --certificate-authority f", 2, ("--ca-hash", "not allowed with argument")),
     ("forward alpha pg", 2, ("--listen", "tower forward --help")),
     ("forward alpha pg --listen pg:1", 2, ("'pg' is not an IP address", "127.0.0.1:5432")),
     ("--state-dr x cluster list", 2, ("unknown option --state-dr", "did you mean --state-dir?")),
@@ -328,6 +331,25 @@ class UserFileTests(CommandTestCase):
         self.assertIn("cluster alpha added", out)
         self.assertTrue(self.clusters.require("alpha").enabled)
 
+    def test_missing_role(self) -> None:
+        """At Tower's own API, a user without the role gets the proxy's message, also with --state-dir."""
+        path = self.user_file("https://127.0.0.1:8443")
+        text = (
+            'loginsessions.cluster.kubesphere.io is forbidden: User "jane" cannot list resource '
+            '"loginsessions" in API group "cluster.kubesphere.io" at the cluster scope: this is Tower\'s own '
+            "API: ask an administrator of Tower for a role"
+        )
+        served = {"kind": "APIResourceList", "resources": [{"name": OWN_RESOURCE}]}
+        denied = {"kind": "Status", "reason": "Forbidden", "message": text}
+
+        def answer(_method: str, target: str, *_: object) -> FakeResponse:
+            code, body = (200, served) if target == GROUP_PATH else (403, denied)
+            return FakeResponse(code, json.dumps(body).encode())
+
+        for words in (("--kubeconfig", path), ("--state-dir", self.state)):
+            self.connection = FakeConnection(answer)
+            self.assertEqual(self.bad(*words, "session", "list", state=False), f"tower: {text}\n")
+
     def test_port(self) -> None:
         """At the cluster's own port, its API server denies the request, and the line has the cure."""
         path = self.user_file("https://127.0.0.1:6000")
@@ -337,6 +359,14 @@ class UserFileTests(CommandTestCase):
         )
         body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": text}).encode()
         self.connection = FakeConnection(lambda *_: FakeResponse(403, body))
+        said = self.bad("--kubeconfig", path, "cluster", "list", state=False)
+        self.assertIn("this kubeconfig is for one cluster only", said)
+
+        def without_group(_method: str, target: str, *_: object) -> FakeResponse:
+            missing = target == GROUP_PATH
+            return FakeResponse(404, b"404 page not found") if missing else FakeResponse(403, body)
+
+        self.connection = FakeConnection(without_group)
         said = self.bad("--kubeconfig", path, "cluster", "list", state=False)
         self.assertIn("this kubeconfig is for one cluster only", said)
         self.connection = FakeConnection(lambda *_: FakeResponse(404, b"404 page not found"))

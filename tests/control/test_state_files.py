@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.keys import load_or_create
@@ -106,8 +107,11 @@ class StateFilesTests(SynchronousTestCase):
         self.assertEqual(self.keys_error(), "")
 
     def test_database(self) -> None:
-        """A state directory with keys but without a database is not new."""
-        check_database(self.state)
+        """A state directory with keys but without a database is not new; a new one is logged."""
+        with capturedLogs() as events:
+            check_database(self.state)
+        (line,) = map(formatEvent, events)
+        self.assertIn(f"new installation in {self.state.path}: creating keys, CAs", line)
         load_or_create(self.state, FILE)
         with self.assertRaises(ConfigurationError) as caught:
             check_database(self.state)
@@ -115,7 +119,9 @@ class StateFilesTests(SynchronousTestCase):
         self.assertIn(f"although the directory is not new (it has {FILE})", str(caught.exception))
         self.assertIn("restore it from a backup", str(caught.exception))
         self.state.write("tower.db", b"")
-        check_database(self.state)
+        with capturedLogs() as events:
+            check_database(self.state)
+        self.assertEqual(list(events), [])
 
     def test_host_cluster(self) -> None:
         """The directory of a proxy whose records are in a host cluster lacks no database, and is rejected."""

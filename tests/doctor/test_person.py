@@ -104,6 +104,23 @@ class PersonTests(DoctorTestCase):
             self.assertIn(f'login: HTTP status {code}: the server reports: "the reason" -> ', line)
             self.assertIn(cure, line)
 
+    def test_denials(self) -> None:
+        """A denial by a rule has the cure of that rule; the credential is valid."""
+        explain = "ask Tower's administrator to run: tower access explain USER alpha"
+        for message, cure in (
+            ('cannot get path "/version": this is a rule of Tower (--authorization-mode ABAC)', explain),
+            ("jane is not admitted to cluster alpha: ask an administrator of Tower", explain),
+            ("this is Tower's own API: ask", "ask Tower's administrator for a role, such as tower:viewer"),
+            (
+                "forbidden by the owner of cluster alpha: no rule",
+                "ask the owner of cluster alpha to change the policy of its agent",
+            ),
+        ):
+            self.network.answers[VERSION] = (403, {"message": message})
+            self.assertTrue(self.failed(self.look()).endswith(f" -> {cure}"), message)
+        self.network.answers[VERSION] = (404, {"message": "this is a rule of Tower"})
+        self.assertIn("tower cluster list", self.failed(self.look()))
+
     def test_cluster_without_an_answer(self) -> None:
         """A cluster that does not answer is not a failure of the login; the cure is the administrator's."""
         ask = "-> ask Tower's administrator to run: tower doctor alpha"

@@ -24,7 +24,12 @@ AGENT: dict[str, Any] = {
 WHOLE: dict[str, Any] = {
     **AGENT,
     "joinToken": {"token": "tower-abc"},
-    "impersonate": {"users": ["jane"], "groups": ["dev", "system:monitoring"]},
+    "impersonate": {
+        "users": ["jane"],
+        "groups": ["dev", "system:monitoring"],
+        "uid": True,
+        "extra": ["example.org/team"],
+    },
     "allowSystemIdentities": ["system:monitoring"],
     "policy": {"allow": [{"access": "read-only"}]},
     "targets": {"db": "10.0.0.5:5432"},
@@ -98,7 +103,9 @@ class AgentChartTests(ChartCase):
             (WHOLE, ["jane"], ["dev", "system:monitoring"]),
         ):
             objects = self.objects("tower-agent", values)
-            first, second = objects["ClusterRole", "system-main-tower-agent"]["rules"]
+            first, second, *more = objects["ClusterRole", "system-main-tower-agent"]["rules"]
+            facts = [["uids", "userextras/example.org/team"]] if values is WHOLE else []
+            self.assertEqual([each["resources"] for each in more], facts)
             self.assertEqual((first["resources"], first["verbs"]), (["users"], ["impersonate"]))
             self.assertEqual((second["resources"], second["verbs"]), (["groups"], ["impersonate"]))
             self.assertEqual((first.get("resourceNames"), second.get("resourceNames")), (users, groups))
@@ -170,10 +177,13 @@ class AgentChartTests(ChartCase):
     def test_manifest(self) -> None:
         """The agents run as those of `tower join --format manifest`, with the same rights."""
         users, groups, targets = ["jane"], ["dev"], {"db": "10.0.0.5:5432", "cache": "10.0.0.6:6379"}
-        values = {**AGENT, "impersonate": {"users": users, "groups": groups}, "targets": targets}
+        names = {"users": users, "groups": groups, "uid": True, "extra": ["unit"]}
+        values = {**AGENT, "impersonate": names, "targets": targets}
         joining = Joining("alpha", "t", AGENT["proxyServer"], AGENT["hostKeys"], AGENT["caHashes"])
         lines = tuple(f"{name}={targets[name]}" for name in sorted(targets))
-        settings = AgentSettings(users=tuple(users), groups=tuple(groups), targets=lines)
+        settings = AgentSettings(
+            users=tuple(users), groups=tuple(groups), targets=lines, uid=True, extra=("unit",)
+        )
         manifest = {
             (item["kind"], item["metadata"]["name"]): item for item in agent_objects(joining, settings)
         }
@@ -185,6 +195,10 @@ class AgentChartTests(ChartCase):
         self.assertEqual(
             chart["ClusterRole", "tower-agent"]["rules"], manifest["ClusterRole", "tower-agent"]["rules"]
         )
+        whole = self.objects("tower-agent", AGENT, impersonate={"extra": ["*"]})
+        (_, _, rule) = whole["ClusterRole", "system-main-tower-agent"]["rules"]
+        (_, expected) = agent_objects(joining, AgentSettings(extra=("*",)))[2]["rules"]
+        self.assertEqual(rule, expected)
         (theirs, ours) = (each["Deployment", "tower-agent"]["spec"]["template"] for each in (manifest, chart))
         self.assertEqual(theirs["metadata"]["annotations"], ours["metadata"]["annotations"])
         for name in ("securityContext", "automountServiceAccountToken", "enableServiceLinks"):
@@ -226,6 +240,7 @@ class AgentChartTests(ChartCase):
             ({"extraEnv": [{"value": "x"}]}, ("/extraEnv/0", "name")),
             ({"joinToken": {"token": "a", "existingSecret": "b"}}, ("both set",)),
             ({"impersonate": {"users": ["jane"]}}, ("requires impersonate.groups",)),
+            ({"impersonate": {"extra": ["Team"]}}, ("/impersonate/extra/0", "pattern")),
             ({"policy": {"allow": [], "existingConfigMap": "a"}}, ("both set",)),
             ({"policy": {"allow": ["dev"]}}, ("/policy/allow/0", "object")),
             ({"replicas": 9}, ("/replicas", "maximum")),

@@ -283,7 +283,7 @@ class LoginTests(SynchronousTestCase):
         return status, text
 
     def test_second_tower_and_groups(self) -> None:
-        """The contexts of a second Tower have its address; a new login replaces the session."""
+        """The contexts of a second Tower have its host; a new login replaces the session."""
         self.tower.tower("cluster", "add", "alpha")
         jane = self.person(follower())
         jane.kubeconfig.parent.mkdir()
@@ -293,7 +293,7 @@ class LoginTests(SynchronousTestCase):
             yaml.safe_dump({"clusters": [other], "contexts": [context], "users": [{"name": "tower/alpha"}]})
         )
         ca = str(self.tower.state / "serving-ca.pem")
-        name = f"127.0.0.1:{self.tower.secure_port}/alpha"
+        name = "127.0.0.1/alpha"
         self.assertIn(name, jane.tower("login", self.url, "--certificate-authority", ca))
         self.assertIn(name, jane.tower("login", self.url))
         sessions = self.tower.tower("session", "list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable
@@ -11,13 +12,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tower.cli.client import GROUP_PATH, CallFailed, CommandFailed, TowerClient, UsageFailed, quoted
 from tower.cli.clusters import call_cluster, cluster_path
 from tower.cli.listing import listed_or_watched, selection
-from tower.cli.merging import merge
+from tower.cli.merging import CannotMerge, merge, read_config
 from tower.cli.output import note
 from tower.drafts import draft_of
 from tower.escaping import escaped
+
+#: Context of an issued kubeconfig, see `tower.kube.kubeconfig.kubeconfig`.
+_ISSUED = re.compile(r".+@tower(-[a-z0-9-]+(:port)?)?", re.DOTALL)
+
+_STILL_VALID = "is valid until it expires: 'tower credential list' shows its id for 'tower credential revoke'"
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
@@ -87,33 +95,15 @@ def request_kubeconfig(
 def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
     """Return the issued kubeconfig, or write it to the file of --output or --merge and confirm that.
 
-    The file is replaced as a whole.  With --output, it has mode 0600, and is not a link or a special file.
+    The file is replaced as a whole.  With --output, it has mode 0600, and is not a link or a special file, or
+    a kubeconfig with other contexts than that of an issued one.
 
     :param context: name of the context for --merge.
     :param issue: returns a status with `kubeconfig` and `credential`; called once the file can be written.
     :raise CommandFailed: the file cannot be written.
     """
     if options.merge is not None:
-        if not options.merge:
-            raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
-        replaced = merge(options.merge, context, options.user, issue)
-        mode = stat.S_IMODE(os.stat(options.merge).st_mode)
-        if mode & 0o077:
-            command = f"chmod 600 {shlex.quote(options.merge)}"
-            note(f"{options.merge} is accessible to other users (mode {mode:03o}): {command}")
-        if replaced is None:
-            done = f"context {context} written to {options.merge}"
-        elif replaced in ("", options.user):
-            done = f"updated context {context} of user {options.user} in {options.merge}"
-        else:
-            done = (
-                f"replaced context {context} of user {replaced} by that of {options.user} in {options.merge}"
-            )
-            note(
-                f"the credential of {replaced} is valid until it expires: 'tower credential list' shows its "
-                "id for 'tower credential revoke'"
-            )
-        return escaped(f"{done}; use it with 'kubectl --context {context}'")
+        return _merged(options, context, issue)
     path = options.output
     if path in (None, "-"):
         return str(issue()["kubeconfig"]).rstrip("\n")
@@ -123,6 +113,7 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
     try:
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
             raise CommandFailed(f"--output {path}: exists and is not a regular file: choose another name")
+        replaced = _issued_context(path)
         with draft_of(Path(path)) as draft:
             status = issue()
             credential = str(status["credential"])
@@ -131,7 +122,45 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
     except OSError as e:
         cure = f"; revoke it: tower credential revoke {credential}" if credential else ""
         raise CommandFailed(f"--output {path}: {(e.strerror or str(e)).lower()}{cure}") from e
+    if replaced not in ("", yaml.safe_load(status["kubeconfig"])["current-context"]):
+        note(f"the kubeconfig of {replaced} in {path} was replaced; its credential {_STILL_VALID}")
     return f"kubeconfig written to {path}"
+
+
+def _merged(options: argparse.Namespace, context: str, issue: Callable[[], dict[str, Any]]) -> str:
+    """Add the issued kubeconfig to the file of --merge and confirm that; see `_delivered`."""
+    if not options.merge:
+        raise UsageFailed("--merge: the value is empty: give a file name, or omit the option")
+    replaced = merge(options.merge, context, options.user, issue)
+    mode = stat.S_IMODE(os.stat(options.merge).st_mode)
+    if mode & 0o077:
+        command = f"chmod 600 {shlex.quote(options.merge)}"
+        note(f"{options.merge} is accessible to other users (mode {mode:03o}): {command}")
+    if replaced is None:
+        done = f"context {context} written to {options.merge}"
+    elif replaced in ("", options.user):
+        done = f"updated context {context} of user {options.user} in {options.merge}"
+    else:
+        done = f"replaced context {context} of user {replaced} by that of {options.user} in {options.merge}"
+        note(f"the credential of {replaced} {_STILL_VALID}")
+    return escaped(f"{done}; use it with 'kubectl --context {context}'")
+
+
+def _issued_context(path: str) -> str:
+    """Return the context of the issued kubeconfig *path*; empty: there is no file, or no kubeconfig in it.
+
+    :raise CommandFailed: the file is a kubeconfig with other contexts.
+    """
+    try:
+        names = [str(each.get("name")) for each in read_config(path)[0]["contexts"]]
+    except CannotMerge:
+        return ""
+    if len(names) > 1 or not all(map(_ISSUED.fullmatch, names)):
+        raise CommandFailed(
+            f"--output {path}: is a kubeconfig with other contexts, such as {names[-1]}: add the new context "
+            f"with --merge {shlex.quote(path)}, or choose another file"
+        )
+    return "".join(names)
 
 
 def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:

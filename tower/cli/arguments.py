@@ -147,6 +147,19 @@ def _join(commands: Commands[Parser]) -> None:
             help=f"v2: {kind} that the agent of the manifest can impersonate; repeatable (default: all)",
         )
     command.add_argument(
+        "--impersonate-uid",
+        action="store_const",
+        const=True,
+        help="v2: let the agent of the manifest pass on users' UIDs, for access policies with as.uid",
+    )
+    command.add_argument(
+        "--impersonate-extra",
+        metavar="KEY,...",
+        action="append",
+        help="v2: keys of users' extra fields that the agent of the manifest can pass on, for access "
+        "policies with as.extra; *: all keys and the UID; repeatable (default: none)",
+    )
+    command.add_argument(
         "--target",
         metavar="NAME=HOST:PORT",
         action="append",

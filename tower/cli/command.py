@@ -79,15 +79,24 @@ def _run(
         return _version(options, client, environ)
     access = find_access(options, environ)
     caller = client(access)
-    if _by_kubeconfig(options) and cluster_of(access.server) is None:
-        _check_server(caller)
-    if "forward" in options:
-        from tower.cli.forward import forward  # installs Twisted's reactor
+    is_own = not _by_kubeconfig(options)
+    try:
+        if not is_own and cluster_of(access.server) is None:
+            is_own = _check_server(caller)
+        if "forward" in options:
+            from tower.cli.forward import forward  # installs Twisted's reactor
 
-        forward(caller, options)
-        return ""
-    run: Callable[[TowerClient, argparse.Namespace], str] = options.run
-    return run(caller, options)
+            forward(caller, options)
+            return ""
+        run: Callable[[TowerClient, argparse.Namespace], str] = options.run
+        return run(caller, options)
+    except CallFailed as e:
+        if not is_own and e.code == 403 and _OF_MEMBER.search(str(e)):
+            raise CommandFailed(
+                f"this kubeconfig is for one cluster only ({e}): use --state-dir or an administrator's "
+                "kubeconfig"
+            ) from e
+        raise
 
 
 def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> KubeAccess:
@@ -167,8 +176,10 @@ def _check_scope(chosen: ChosenContext, options: argparse.Namespace) -> None:
     )
 
 
-def _check_server(client: TowerClient) -> None:
-    """Reject the API server of a cluster with Tower's CRDs, which would accept requests for clusters.
+def _check_server(client: TowerClient) -> bool:
+    """Return whether the server is a proxy; False: it has no API for clusters, or rejects the credential.
+
+    The API server of a cluster with Tower's CRDs, which would accept requests for clusters, is an error.
 
     :raise UsageFailed: the server is not a proxy; the text has the cure.
     """
@@ -176,15 +187,16 @@ def _check_server(client: TowerClient) -> None:
         found = client.call("GET", GROUP_PATH).get("resources")
     except CallFailed as e:
         if e.code in (401, 404):
-            return  # the command's own request fails with the reason
+            return False  # the command's own request fails with the reason
         raise
-    if isinstance(found, list) and OWN_RESOURCE not in [
-        each.get("name") for each in found if isinstance(each, dict)
-    ]:
-        raise UsageFailed(
-            f"{client.access.server} is the API server of a cluster, not of a Tower proxy: use "
-            "--state-dir on the proxy's machine or in its pod, or a kubeconfig from 'tower admin-kubeconfig'"
-        )
+    if not isinstance(found, list):
+        return False
+    if OWN_RESOURCE in [each.get("name") for each in found if isinstance(each, dict)]:
+        return True
+    raise UsageFailed(
+        f"{client.access.server} is the API server of a cluster, not of a Tower proxy: use "
+        "--state-dir on the proxy's machine or in its pod, or a kubeconfig from 'tower admin-kubeconfig'"
+    )
 
 
 def _version(
@@ -213,9 +225,4 @@ def _is_usage(error: TowerError) -> bool:
 def _described(error: TowerError, options: argparse.Namespace) -> str:
     if isinstance(error, CallFailed) and error.code == 401 and "text" not in options:
         return f"{escaped(str(error))} (the proxy renews the file in its state directory while it runs)"
-    if isinstance(error, CallFailed) and error.code == 403 and _OF_MEMBER.search(str(error)):
-        return (
-            f"this kubeconfig is for one cluster only ({escaped(str(error))}): use --state-dir or an "
-            "administrator's kubeconfig"
-        )
     return escaped(str(error).replace("\n", " "))

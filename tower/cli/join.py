@@ -25,6 +25,8 @@ _ONLY_FOR = {
     "uses": "v2",
     "impersonate_users": "v2",
     "impersonate_groups": "v2",
+    "impersonate_uid": "v2",
+    "impersonate_extra": "v2",
     "target": "v2",
     "kubesphere_service": "v2",
     "namespace": "v2",
@@ -37,6 +39,7 @@ _ONLY_FOR = {
 #: Options of manifests.
 _OF_MANIFESTS = (
     *("image", "impersonate_users", "impersonate_groups", "target", "kubesphere_service"),
+    *("impersonate_uid", "impersonate_extra"),
     *("namespace", "replicas", "image_pull_secret"),
 )
 
@@ -139,6 +142,8 @@ def _settings(options: argparse.Namespace) -> AgentSettings:
             NAMESPACE if options.namespace is None else options.namespace,
             REPLICAS if options.replicas is None else options.replicas,
             tuple(options.image_pull_secret or ()),
+            bool(options.impersonate_uid),
+            _names(options.impersonate_extra),
         )
     except Invalid as e:
         text = str(e)
@@ -156,6 +161,7 @@ def _names(lists: list[str] | None) -> tuple[str, ...]:
 _FLAGS = {
     "impersonateUsers": "--impersonate-users",
     "impersonateGroups": "--impersonate-groups",
+    "impersonateExtra": "--impersonate-extra",
     "image: ": "--image: ",
     "targets: ": "--target: ",
     "kubesphereService: ": "--kubesphere-service: ",

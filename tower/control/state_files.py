@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from twisted.logger import Logger
 
 from tower.conch.transport.keys import KeyPair
 from tower.control.admin_kubeconfig import USER
@@ -22,6 +23,8 @@ from tower.store.store import IStore
 from tower.trust.authorities import NEXT
 from tower.trust.serving_certificate import STATE_FILE as SERVING_CERTIFICATE
 from tower.trust.statedir import StateDir
+
+_log = Logger()
 
 DATABASE = "tower.db"
 
@@ -74,7 +77,7 @@ class LostFile:
 
 
 def check_database(state: StateDir) -> None:
-    """Check that the database is there, or the directory new.
+    """Check that the database is there, or the directory new, which is logged.
 
     :raise ConfigurationError: it was removed, or the records are in a host cluster; the text has the cure.
     """
@@ -82,9 +85,16 @@ def check_database(state: StateDir) -> None:
         raise ConfigurationError(
             f"{state.path} is the state directory of a proxy with --store kubernetes: set another --state-dir"
         )
-    lost = lost_database(state.path, [path.name for path in state.path.iterdir()])
+    names = [path.name for path in state.path.iterdir()]
+    lost = lost_database(state.path, names)
     if lost is not None:
         raise ConfigurationError(str(lost))
+    if DATABASE not in names:
+        _log.info(
+            "new installation in {path}: creating keys, CAs and the database; to use an existing one, "
+            "correct --state-dir",
+            path=str(state.path),
+        )
 
 
 def check_keys(

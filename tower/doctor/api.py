@@ -139,10 +139,12 @@ class Login:
     """The checks that a server answers, and that it accepts the credential, by one request.
 
     :param cures: of rejections, by HTTP status; others are for the server's log.
+    :param denials: cures of denials (403) that take precedence, by a part of the message.
     """
 
     _server: TowerServer
     _cures: Mapping[int, str]
+    _denials: Mapping[str, str] = field(factory=dict)
     _answer: tuple[int, dict[str, Any]] = field(default=(0, {}), init=False)
 
     def steps(self, check: str, cure: str) -> list[Step]:
@@ -165,8 +167,13 @@ class Login:
     def _log_in(self) -> Verdict:
         code, value = self._answer
         if code >= 400:
-            return fail(refusal(code, value), self._cures.get(code, "check the server's log"))
+            return fail(refusal(code, value), self._cure(code, str(value.get("message"))))
         return ok(f"{self._server.route.url.authority} accepts the credential; version {version_in(value)}")
+
+    def _cure(self, code: int, message: str) -> str:
+        denials = self._denials.items() if code == 403 else ()
+        named = next((cure for part, cure in denials if part in message), None)
+        return named or self._cures.get(code, "check the server's log")
 
     @property
     def version(self) -> str:

@@ -29,6 +29,16 @@ _CURES = {
     404: "check the cluster's name with: tower cluster list",
 }
 
+_EXPLAIN = "ask Tower's administrator to run: tower access explain USER {}"
+
+#: The cures of denials of a valid credential, by a part of the message; {} is the cluster.
+_DENIALS = {
+    "this is a rule of Tower": _EXPLAIN,
+    "is not admitted to cluster": _EXPLAIN,
+    "this is Tower's own API": "ask Tower's administrator for a role, such as tower:viewer",
+    "forbidden by the owner of cluster": "ask the owner of cluster {} to change the policy of its agent",
+}
+
 
 async def examine_kubeconfig(
     network: Network,
@@ -46,13 +56,15 @@ async def examine_kubeconfig(
     except ConfigurationError as e:
         return [Finding("kubeconfig", judged(str(e), f"correct the file, or {_NEW}"))]
     found = _CLUSTER.search(access.server)
-    ask = f"ask Tower's administrator to run: tower doctor {found[1] if found else 'CLUSTER'}"
+    cluster = found[1] if found else "CLUSTER"
+    ask = f"ask Tower's administrator to run: tower doctor {cluster}"
+    denials = {part: cure.format(cluster) for part, cure in _DENIALS.items()}
     course = Course(
         [
             Step("kubeconfig", lambda: _file(files, access)),
             *server.route.steps(),
             Step("credential", lambda: _credential(access, token, now(), new)),
-            *Login(server, {**_CURES, 401: new}).steps("cluster", ask),
+            *Login(server, {**_CURES, 401: new}, denials).steps("cluster", ask),
             Step("user", lambda: _user(server, ask)),
         ]
     )

@@ -121,13 +121,37 @@ class ContextsTests(SynchronousTestCase):
         self.assertEqual(content["contexts"][0]["context"]["namespace"], "n")
 
     def test_second_tower(self) -> None:
-        """Contexts of a second Tower begin with its address, and stay so."""
+        """Contexts of a second Tower begin with its host, and stay so."""
         other = "https://other.example:8443"
         self.write("alpha")
-        self.assertEqual(self.write("alpha", server=other).names, ("other.example:8443/alpha",))
+        self.assertEqual(self.write("alpha", server=other).names, ("other.example/alpha",))
         self.write(server=SERVER)
-        self.assertEqual(self.write("alpha", "beta", server=other).names[1], "other.example:8443/beta")
-        self.assertEqual(self.names(), ["other.example:8443/alpha", "other.example:8443/beta"])
+        self.assertEqual(self.write("alpha", "beta", server=other).names[1], "other.example/beta")
+        self.assertEqual(self.names(), ["other.example/alpha", "other.example/beta"])
+
+    def test_same_host(self) -> None:
+        """If contexts of another Tower have the host, those of a further one have the port, and keep it."""
+        self.write("alpha")
+        for server, name in (
+            ("https://other.example:8443", "other.example/alpha"),
+            ("https://other.example:9443", "other.example:9443/alpha"),
+            ("https://[2001:db8::1]:8443", "[2001:db8::1]/alpha"),
+        ):
+            for _ in range(2):
+                self.assertEqual(self.write("alpha", server=server).names, (name,))
+        servers = [each["cluster"]["server"] for each in self.content()["clusters"]]
+        self.assertEqual(
+            servers,
+            [
+                f"{SERVER}/clusters/alpha",
+                "https://other.example:8443/clusters/alpha",
+                "https://other.example:9443/clusters/alpha",
+                "https://[2001:db8::1]:8443/clusters/alpha",
+            ],
+        )
+        self.write(server="https://other.example:8443")
+        names = ("other.example:9443/alpha", "other.example:9443/beta")
+        self.assertEqual(self.write("alpha", "beta", server="https://other.example:9443").names, names)
 
     def test_current_is_removed(self) -> None:
         """A login never changes the current context, also if it removes that context."""
@@ -198,14 +222,14 @@ class ContextsTests(SynchronousTestCase):
         other = "https://other.example:8443"
         self.write("alpha")
         self.write("alpha", server=other)
-        for before, name in (("tower/alpha", "x/alpha"), ("other.example:8443/alpha", "tower/alpha")):
+        for before, name in (("tower/alpha", "x/alpha"), ("other.example/alpha", "tower/alpha")):
             self.rename(before, name)
         self.assertEqual(self.write("alpha", "beta").names, ("x/alpha", "tower/beta"))
         self.assertEqual(
-            self.write("alpha", "beta", server=other).names, ("tower/alpha", "other.example:8443/beta")
+            self.write("alpha", "beta", server=other).names, ("tower/alpha", "other.example/beta")
         )
         self.assertEqual(self.write().removed, ("x/alpha", "tower/beta"))
-        self.assertEqual(self.names(), ["tower/alpha", "other.example:8443/beta"])
+        self.assertEqual(self.names(), ["tower/alpha", "other.example/beta"])
 
     def test_copied(self) -> None:
         """A context that the user made for the same cluster stays, with the entries that it uses."""

@@ -265,7 +265,9 @@ class DoorTests(SynchronousTestCase):
         self.trusted = ""  # as a gateway that decrypts TLS, with a CA of the system
         error = self.assertRaises(CommandFailed, self.find, known=self.pem)
         self.assertIn("the CA of the earlier login did not issue it: give --cert", str(error))
-        self.assertRaises(UsageFailed, self.find, ca_hash="sha256:x")
+        for wrong in ("sha256:x", ""):
+            self.assertRaises(UsageFailed, self.find, ca_hash=wrong, known=self.trusted)
+        self.assertRaises(CommandFailed, self.find, ca_file="", known=self.trusted)
         self.assertRaises(CommandFailed, self.find, ca_file=path + "x")
 
     def test_all_authorities(self) -> None:
@@ -322,5 +324,16 @@ class DoorTests(SynchronousTestCase):
             ("https://Türme.example", "https://xn--trme-0ra.example"),
         ):
             self.assertEqual(server_of(text), server)
-        for text in ("http://t", "https://", "https://t/clusters/alpha", "https://t:99999", "https://t?x"):
-            self.assertRaises(UsageFailed, server_of, text)
+        for text in (
+            *("http://t", "https://", "https://t/clusters/alpha", "https://t:99999", "https://t?x"),
+            *("https://t#x", "https://[t"),
+        ):
+            self.assertIn(repr(text), str(self.assertRaises(UsageFailed, server_of, text)))
+
+    def test_credentials_in_names(self) -> None:
+        """An address with credentials is rejected, and the error does not contain the password."""
+        for text in ("https://u:secret@t", "u:secret@t/x", "http://u:se#cret@t", "https://u:secret@[t"):
+            error = str(self.assertRaises(UsageFailed, server_of, text))
+            self.assertIn("@", error)
+            self.assertIn("give https://HOST or https://HOST:PORT", error)
+            self.assertNotIn("cret", error)

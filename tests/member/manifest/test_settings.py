@@ -28,6 +28,13 @@ class SettingsTests(SynchronousTestCase):
         many = tuple(map(str, range(201)))
         self.assertIn("201", str(self.assertRaises(Invalid, AgentSettings, groups=many)))
 
+    def test_keys(self) -> None:
+        """Keys of extra fields are printable and in lower case."""
+        AgentSettings(extra=("example.org/team", "*"))
+        for key in ("", " team", "a\nb", "Team"):
+            error = self.assertRaises(Invalid, AgentSettings, extra=(key,))
+            self.assertIn(f"impersonateExtra: {key!r}", str(error))
+
     def test_users_alone(self) -> None:
         """Users without groups are an error: any group includes those of administrators."""
         error = self.assertRaises(Invalid, AgentSettings, users=("jane",))
@@ -36,7 +43,17 @@ class SettingsTests(SynchronousTestCase):
     def test_object(self) -> None:
         """The JSON object is read as the same settings; missing fields have their defaults."""
         settings = AgentSettings(
-            "tower:1", ("jane",), ("dev", "ops"), ("db=10.0.0.5:5432",), "ks:80", "platform", 3, ("registry",)
+            *(
+                "tower:1",
+                ("jane",),
+                ("dev", "ops"),
+                ("db=10.0.0.5:5432",),
+                "ks:80",
+                "platform",
+                3,
+                ("registry",),
+            ),
+            *(True, ("example.org/team",)),
         )
         self.assertEqual(AgentSettings.parse(settings.to_object()), settings)
         self.assertEqual(AgentSettings.parse({}), AgentSettings())
@@ -68,6 +85,8 @@ class SettingsTests(SynchronousTestCase):
             ({"image": "a b"}, "spec.manifest.image: 'a b'"),
             ({"impersonateGroups": "dev"}, "spec.manifest.impersonateGroups: must be a list of strings"),
             ({"impersonateGroups": [1]}, "spec.manifest.impersonateGroups: must be a list of strings"),
+            ({"impersonateUid": "true"}, "spec.manifest.impersonateUid: must be true or false"),
+            ({"impersonateExtra": "a"}, "spec.manifest.impersonateExtra: must be a list of strings"),
             ({"impersonateUsers": ["jane"]}, "spec.manifest.impersonateUsers: requires impersonateGroups"),
         ):
             error = self.assertRaises(Invalid, AgentSettings.parse, value, "spec.manifest.")

@@ -34,12 +34,13 @@ def add_login_commands(commands: Commands[Parser]) -> None:
         help="for pipelines: file with the ID token of the job or pod, read again for each new session",
     )
     login.add_argument("--issuer", metavar="URL", help="identity provider, if the proxy has several")
-    login.add_argument(
+    authority = login.add_mutually_exclusive_group()
+    authority.add_argument(
         "--certificate-authority",
         metavar="FILE",
         help="CAs of the proxy (PEM), for the first login (default: the system's)",
     )
-    login.add_argument(
+    authority.add_argument(
         "--ca-hash",
         metavar="HASH",
         help="hash of the proxy's CA, sha256:..., in place of --certificate-authority",

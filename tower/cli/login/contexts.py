@@ -182,7 +182,7 @@ class _Editor:
         return found
 
     def _prefix(self, own: list[_OwnContext]) -> str:
-        """Return the prefix of new contexts: as before, else ``tower`` unless another Tower has that.
+        """Return the prefix of new contexts: as before, else the first free of ``tower``, HOST, HOST:PORT.
 
         It is that of the entries, because the user may have renamed the contexts.
         """
@@ -190,12 +190,14 @@ class _Editor:
             prefix = each.entry.removesuffix(f"/{each.cluster}")
             if prefix not in ("", each.entry):
                 return prefix
-        for section in ("clusters", "contexts"):
-            for entry in self._content[section]:
-                name = str(entry.get("name"))
-                if name.startswith(f"{PREFIX}/") and not self._is_same(name):
-                    return urlsplit(self._server).netloc
-        return PREFIX
+        address = urlsplit(self._server)
+        host = address.netloc.removesuffix(f":{address.port}")
+        return next((each for each in (PREFIX, host) if self._is_free(each)), address.netloc)
+
+    def _is_free(self, prefix: str) -> bool:
+        """Return whether only entries of this Tower have names with *prefix*."""
+        names = [str(entry.get("name")) for each in ("clusters", "contexts") for entry in self._content[each]]
+        return all(self._is_same(name) for name in names if name.startswith(f"{prefix}/"))
 
     def _put(self, own: _OwnContext, cluster: dict[str, Any], user: dict[str, Any], owner: str) -> None:
         """Add or replace a context with its cluster and user.

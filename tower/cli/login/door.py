@@ -26,13 +26,19 @@ def server_of(text: str) -> str:
 
     :raise UsageFailed: *text* is not one.
     """
-    url = urlsplit(text if "://" in text else f"https://{text}")
+    if "@" in text:  # the error omits what may be a password
+        raise UsageFailed(
+            f"the URL {'…' + text[text.rindex('@') :]!r} has credentials, which a login does not use: give "
+            "https://HOST or https://HOST:PORT"
+        )
     try:
+        url = urlsplit(text if "://" in text else f"https://{text}")
         port, name = url.port, url.hostname or ""
         name = name if name.isascii() else name.encode("idna").decode("ascii")
+        is_plain = url.scheme == "https" and not (url.path.strip("/") or url.query or url.fragment)
     except ValueError:
-        port, name = 0, ""
-    if url.scheme != "https" or not name or port == 0 or url.path.strip("/") or url.query:
+        port, name, is_plain = None, "", False
+    if not (is_plain and name) or port == 0:
         raise UsageFailed(f"{text!r} is not the URL of a proxy: give https://HOST or https://HOST:PORT")
     host = f"[{name}]" if ":" in name else name
     return f"https://{host}" + (f":{port}" if port not in (None, 443) else "")
@@ -86,14 +92,14 @@ class Door:
 def find_door(server: str, ca_file: str | None, ca_hash: str | None, known: str) -> tuple[Door, Reply]:
     """Return the front door, verified, and its configuration of logins.
 
-    :param ca_file: file with its CAs, PEM.
+    :param ca_file: file with its CAs, PEM; excludes *ca_hash*.
     :param ca_hash: hash of the public key of its CA.
     :param known: CAs of an earlier login, PEM, or empty.
     :raise CommandFailed: it cannot be verified, or has no logins.
     """
-    if ca_file:
+    if ca_file is not None:
         door = Door(KubeAccess(server, _certificates(ca_file)))
-    elif ca_hash:
+    elif ca_hash is not None:
         door = _pinned(server, ca_hash)
     else:
         door = Door(KubeAccess(server, known.encode() or None))

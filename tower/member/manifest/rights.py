@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tower.member.manifest.settings import NAMESPACE, AgentSettings
+from tower.member.manifest.settings import ALL_EXTRA, NAMESPACE, AgentSettings
 
 #: Name of most objects.
 NAME = "tower-agent"
@@ -76,10 +76,17 @@ def rights(settings: AgentSettings) -> list[dict[str, Any]]:
 
 
 def _impersonation(settings: AgentSettings) -> list[dict[str, Any]]:
-    """Return the rules for users and groups, one rule if neither is restricted."""
-    if not settings.users and not settings.groups:
-        return [_rule(("users", "groups"), ())]
-    return [_rule(("users",), settings.users), _rule(("groups",), settings.groups)]
+    """Return the rules for users and groups, one rule if neither is restricted, and for UID and extra."""
+    rules = [_rule(("users", "groups"), ())]
+    if settings.users or settings.groups:
+        rules = [_rule(("users",), settings.users), _rule(("groups",), settings.groups)]
+    extra = [f"userextras/{key}" for key in settings.extra]
+    resources = ["*"] if ALL_EXTRA in settings.extra else [*(["uids"] if settings.uid else []), *extra]
+    if resources:
+        rules.append(
+            {"apiGroups": ["authentication.k8s.io"], "resources": resources, "verbs": ["impersonate"]}
+        )
+    return rules
 
 
 def _rule(resources: Sequence[str], names: Sequence[str]) -> dict[str, Any]:

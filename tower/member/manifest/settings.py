@@ -31,9 +31,13 @@ _IMAGE_LIMIT = 512
 #: Most users, and most groups, that a manifest may list.
 _NAMES_LIMIT = 200
 
+#: All keys of extra fields.
+ALL_EXTRA = "*"
+
 _FIELDS = frozenset(
     (
         *("image", "imagePullSecrets", "impersonateUsers", "impersonateGroups", "kubesphereService"),
+        *("impersonateUid", "impersonateExtra"),
         *("namespace", "replicas", "targets"),
     )
 )
@@ -55,6 +59,8 @@ class AgentSettings:
     :ivar kubesphere_service: ``HOST:PORT`` of the KubeSphere API server; empty: no such target.
     :ivar namespace: of the agent; the default one is created, any other one must exist.
     :ivar pull_secrets: names of Secrets in that namespace for the image's registry.
+    :ivar uid: whether the agent may impersonate users with their UID.
+    :ivar extra: keys of users' extra fields that the agent may impersonate; `ALL_EXTRA` includes the UID.
     :raise Invalid: a value cannot be used; with the cure.
     """
 
@@ -66,6 +72,8 @@ class AgentSettings:
     namespace: str = NAMESPACE
     replicas: int = REPLICAS
     pull_secrets: tuple[str, ...] = ()
+    uid: bool = False
+    extra: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Check the values."""
@@ -73,6 +81,7 @@ class AgentSettings:
             raise Invalid(f"image: {self.image!r} is not an image, such as {IMAGE}")
         _check_names("impersonateUsers", self.users)
         _check_names("impersonateGroups", self.groups)
+        _check_keys(self.extra)
         _check_targets(self.targets, self.kubesphere_service)
         if not _LABEL.fullmatch(self.namespace):
             raise Invalid(
@@ -107,6 +116,9 @@ class AgentSettings:
         replicas = value.get("replicas", REPLICAS)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise Invalid(f"{path}replicas: must be a whole number")
+        uid = value.get("impersonateUid", False)
+        if not isinstance(uid, bool):
+            raise Invalid(f"{path}impersonateUid: must be true or false")
         try:
             return cls(
                 value.get("image", IMAGE),
@@ -117,6 +129,8 @@ class AgentSettings:
                 value.get("namespace", NAMESPACE),
                 replicas,
                 _texts(value, "imagePullSecrets"),
+                uid,
+                _texts(value, "impersonateExtra"),
             )
         except Invalid as e:
             raise Invalid(f"{path}{e}") from e
@@ -132,6 +146,8 @@ class AgentSettings:
             "namespace": self.namespace,
             "replicas": self.replicas,
             "imagePullSecrets": list(self.pull_secrets),
+            "impersonateUid": self.uid,
+            "impersonateExtra": list(self.extra),
         }
 
 
@@ -171,6 +187,23 @@ def _check_targets(targets: Sequence[str], kubesphere: str) -> None:
 
 
 def _check_names(field_name: str, names: Sequence[str]) -> None:
+    _check_printable(field_name, names)
+    for name in names:
+        if is_system(name):
+            raise Invalid(
+                f"{field_name}: {name!r} is a system identity, which the agent rejects: bind its role "
+                "to your own user or group, and name that"
+            )
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    _check_printable("impersonateExtra", keys)
+    for key in keys:
+        if key != key.lower():
+            raise Invalid(f"impersonateExtra: {key!r}: must be in lower case, as the API server compares it")
+
+
+def _check_printable(field_name: str, names: Sequence[str]) -> None:
     if len(names) > _NAMES_LIMIT:
         raise Invalid(f"{field_name}: {len(names)} names: at most {_NAMES_LIMIT} are allowed")
     for name in names:
@@ -178,9 +211,4 @@ def _check_names(field_name: str, names: Sequence[str]) -> None:
             raise Invalid(
                 f"{field_name}: {name!r}: must be 1 to {NAME_LIMIT} printable characters, without blanks at "
                 "the ends"
-            )
-        if is_system(name):
-            raise Invalid(
-                f"{field_name}: {name!r} is a system identity, which the agent rejects: bind its role "
-                "to your own user or group, and name that"
             )
