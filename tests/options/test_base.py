@@ -16,9 +16,17 @@ from twisted.trial.unittest import SynchronousTestCase
 import tower
 from tower.errors import ConfigurationError
 from tower.logs.formats import syslog_observer
-from tower.options.base import EnvironmentOptions, Parameter, flag, parameter, public_host, secret
+from tower.options.base import EnvironmentOptions, public_host
 from tower.options.errors import OptionError
-from tower.options.values import read_duration, read_port, read_port_range
+from tower.options.parameters import Parameter, flag, list_parameter, parameter, secret
+from tower.options.values import read_duration, read_port, read_port_range, unless_empty
+
+
+def read_words(text: str) -> list[str]:
+    """Return the words of a list without numbers."""
+    if not text.replace(",", "").isalpha():
+        raise ValueError("has other characters")
+    return text.split(",")
 
 
 class Options(EnvironmentOptions):
@@ -30,6 +38,7 @@ class Options(EnvironmentOptions):
         parameter("cluster-ports", "6000-7000", "Some.", read_port_range),
         parameter("keepalive", "10s", "A duration.", read_duration, "k"),
         parameter("name", None, "Any text."),
+        list_parameter("words", None, "A list.", unless_empty(read_words)),
         *secret("token", "A secret."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [flag("leader-elect", "A switch.")]
@@ -137,6 +146,21 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("--target=a", "--target", "b,c").targets, ["a", "b,c"])
         self.assertEqual(parsed(TOWER_TARGET="a=x:1, b=y:2,").targets, ["a=x:1", "b=y:2"])
         self.assertEqual(parsed("--target=c", TOWER_TARGET="a,b").targets, ["c"])
+
+    def test_lists(self) -> None:
+        """Repeats of a list add up, empty ones add nothing, and flags replace the variable."""
+        for arguments, expected in (
+            ([], None),
+            (["--words="], None),
+            (["--words=a,b", "--words", "c"], ["a", "b", "c"]),
+            (["--words=", "--word=a", "--words="], ["a"]),
+            (["--words=a", "--words=", "--"], ["a"]),
+        ):
+            self.assertEqual(parsed(*arguments)["words"], expected, arguments)
+        self.assertEqual(parsed(TOWER_WORDS="a,b")["words"], ["a", "b"])
+        self.assertEqual(parsed("--words=c", "--words=d", TOWER_WORDS="a,b")["words"], ["c", "d"])
+        for arguments in (["--words=1", "--words=a"], ["--words=a", "--words=1"]):
+            self.assertIn("has other characters", self.refused(*arguments))
 
     def test_errors(self) -> None:
         """An error has flag or variable, value and cure."""
@@ -283,7 +307,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(options.targets, ["a"])
 
     def test_failed_checks(self) -> None:
-        """Failed checks are collected too, except those that name an option whose value cannot be read."""
+        """Failed checks are collected too, except those of an option that is wrong or misspelt."""
 
         def needs(flag: str) -> None:
             raise OptionError(flag, "1", "is wrong")
@@ -301,8 +325,20 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         first, second = str(error).splitlines()
         self.assertIn("--secure-port 'x' is not a port", first)
         self.assertEqual(second, "TOWER_PORT '1' is wrong")
-        error = self.assertRaises(usage.UsageError, options.parse, ["--unknown"])
-        self.assertNotIn("is wrong", str(error))
+        error = self.assertRaises(usage.UsageError, options.parse, ["--unknown", "--name"])
+        self.assertEqual(
+            str(error).splitlines(),
+            [
+                "--unknown is not an option of tower: --help lists the options",
+                "--name requires a value: --help describes it",
+                "TOWER_PORT '1' is wrong",
+                "--secure-port '1' is wrong",
+            ],
+        )
+        error = self.assertRaises(usage.UsageError, options.parse, ["--secure-prt=x"])
+        first, second = str(error).splitlines()
+        self.assertIn("did you mean --secure-port?", first)
+        self.assertEqual(second, "TOWER_PORT '1' is wrong")
 
     def test_log_level_of_twistd(self) -> None:
         """Twistd gets an observer that follows --v, unless its user chose another."""

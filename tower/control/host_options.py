@@ -10,8 +10,8 @@ from typing import ClassVar
 from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
-from tower.options.base import Parameter, flag, parameter
 from tower.options.errors import OptionError
+from tower.options.parameters import Parameter, flag, parameter
 from tower.options.values import read_duration, read_file, read_optional_port
 
 #: Values of ``--store``.

@@ -16,8 +16,8 @@ from tower.net.addresses import is_wildcard
 from tower.net.load_balancers import read_networks
 from tower.net.own_address import default_address
 from tower.net.port_owner import port_owner
-from tower.options.base import ALLOW_DUMPS, Parameter, flag, parameter
 from tower.options.errors import OptionError, OptionErrors
+from tower.options.parameters import ALLOW_DUMPS, Parameter, flag, parameter
 from tower.options.values import (
     read_budget,
     read_count,

@@ -1,6 +1,6 @@
 """Readers of option values: durations, sizes, ports, addresses, files.
 
-Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.base.parameter`
+Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.parameters`
 adds the option's name.
 """
 
@@ -199,6 +199,11 @@ def read_address(text: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise ValueError("is not an address: give host:port, such as db.example.com:5432 or [::1]:5432")
+
+
+def read_path(text: str) -> Path | None:
+    """Return a path; None if it is empty, as for an option of kube-apiserver that is not set."""
+    return Path(text) if text else None
 
 
 def read_file(text: str) -> Path:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
 
 from tower.control.front_door.authorization_options import AuthorizationOptions
-from tower.options.base import Parameter, flag, parameter
-from tower.options.values import read_duration
+from tower.options.parameters import Parameter, flag, parameter
+from tower.options.values import read_duration, read_path
 from tower.web.access.audit.destinations import BATCH, MODES
 from tower.web.access.audit.formats import FORMATS
 
@@ -94,7 +93,7 @@ class AuditOptions(AuthorizationOptions):
             None,
             "File with the audit policy (audit.k8s.io/v1 Policy).  Read again when it changes.  [default: "
             "the metadata of all requests]",
-            Path,
+            read_path,
         ),
         parameter("audit-log-path", None, "Audit log file, or - for standard output."),
         parameter("audit-log-format", "json", "Audit log format: json (audit.k8s.io/v1) or legacy."),
@@ -113,7 +112,7 @@ class AuditOptions(AuthorizationOptions):
             "audit-webhook-config-file",
             None,
             "File in kubeconfig format that describes the webhook of audit events.",
-            Path,
+            read_path,
         ),
         parameter("audit-webhook-version", _VERSION, "API version of the events for the webhook."),
         _mode("webhook"),

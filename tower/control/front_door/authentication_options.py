@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
 
 from tower.control.front_door.login_options import LoginOptions
-from tower.options.base import Parameter, parameter
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import read_path, unless_empty
 from tower.web.access.authentication.request_header import FrontProxyFields
 
 #: Options of front proxies.
@@ -59,7 +59,7 @@ def _read_headers(text: str, option: str) -> tuple[bytes, ...]:
 
 def _headers(name: str, doc: str) -> Parameter:
     option = f"requestheader-{name}"
-    return parameter(option, None, doc, partial(_read_headers, option=option))
+    return list_parameter(option, None, doc, unless_empty(partial(_read_headers, option=option)))
 
 
 class AuthenticationOptions(LoginOptions):
@@ -71,27 +71,27 @@ class AuthenticationOptions(LoginOptions):
             None,
             "File with the CAs of client certificates (PEM) that authenticate users: the common name is the "
             "user, organizations are groups.  Read again when it changes.",
-            Path,
+            read_path,
         ),
         parameter(
             "token-auth-file",
             None,
             'File with bearer tokens of users, as lines TOKEN,USER,UID,"GROUP,GROUP"; TOKEN may be '
             "sha256:HASH.  Read again when it changes.",
-            Path,
+            read_path,
         ),
         parameter(
             "requestheader-client-ca-file",
             None,
             "File with the CAs (PEM) of front proxies, which send the user's name in header fields.  Read "
             "again when it changes.",
-            Path,
+            read_path,
         ),
-        parameter(
+        list_parameter(
             "requestheader-allowed-names",
             None,
             "Comma-separated common names of front proxies' certificates.  [default: all of that CA]",
-            _read_names,
+            unless_empty(_read_names),
         ),
         _headers("username-headers", "Comma-separated header fields with the user, such as X-Remote-User."),
         _headers("group-headers", "Comma-separated header fields with groups, such as X-Remote-Group."),
