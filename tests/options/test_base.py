@@ -105,7 +105,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
     def test_environment(self) -> None:
         """Variables set options that no flag sets."""
         options = parsed(
-            "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="yes", TOWER_NAME=""
+            "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="T", TOWER_NAME=""
         )
         self.assertEqual(
             [options[n] for n in ("port", "secure-port", "leader-elect", "name")], [1, 3, 1, None]
@@ -114,7 +114,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
             options.given, {"port": "flag", "secure-port": "environment", "leader-elect": "environment"}
         )
         self.assertEqual(parsed(TOWER_LEADER_ELECT="0")["leader-elect"], 0)
-        self.assertEqual(parsed("--leader-elect", TOWER_LEADER_ELECT="no")["leader-elect"], 1)
+        self.assertEqual(parsed("--leader-elect", TOWER_LEADER_ELECT="False")["leader-elect"], 1)
         self.assertEqual(parsed("-k2s", TOWER_KEEPALIVE="3s")["keepalive"], 2.0)
 
     def test_bad_environment_behind_a_flag(self) -> None:

@@ -39,6 +39,10 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|
 #: Longest text of a duration, characters.
 _DURATION_LIMIT = 256
 
+# Go's strconv.ParseBool.
+_BOOLEANS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True)
+_BOOLEANS |= dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False)
+
 _SIZE_UNITS = {
     "": 1,
     "b": 1,
@@ -166,6 +170,13 @@ def read_port_range(text: str) -> range | None:
 def unless_empty(read: Callable[[str], object], default: object = None) -> Callable[[str], object]:
     """Return *read* for an option whose empty value is its default, as templates of deployments expect."""
     return lambda text: read(text) if text else default
+
+
+def read_boolean(text: str) -> bool:
+    """Return a boolean in a form that Go's flags accept."""
+    if text not in _BOOLEANS:
+        raise ValueError("is not a boolean: give true or false")
+    return _BOOLEANS[text]
 
 
 def read_host(text: str) -> str:

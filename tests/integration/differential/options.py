@@ -125,6 +125,18 @@ OPTIONS = Table(
         start("--secure-port=x", other=_NUMBER),
         start("--anonymous-auth=x", other=_BOOLEAN),
         start("--profiling=x", other=_BOOLEAN),
+        *(
+            start(option, other=_BOOLEAN)
+            for option in (
+                "--anonymous-auth=",
+                "--anonymous-auth=yes",
+                "--anonymous-auth=tRUE",
+                "--profiling=on",
+                "--audit-log-truncate-enabled=no",
+                "--audit-webhook-batch-throttle-enable=yes",
+            )
+        ),
+        *(start(f"--profiling={value}") for value in ("1", "T", "TRUE", "f", "False")),
         start(
             "--nothing",
             other=Difference(

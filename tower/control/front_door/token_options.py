@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from twisted.python import usage
 
-from tower.control.host_options import HostOptions, read_boolean
+from tower.control.host_options import HostOptions
 from tower.kube.access.reviews import VERSIONS
 from tower.options.go_urls import url_problem
 from tower.options.parameters import Parameter, list_parameter, parameter
-from tower.options.values import parse_duration, read_path, unless_empty
+from tower.options.values import parse_duration, read_boolean, read_path, unless_empty
 from tower.web.access.authentication.oidc.configuration_checks import url_problems
 
 _BARE = ("--anonymous-auth", "--anonymous_auth")
