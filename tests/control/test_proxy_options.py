@@ -76,6 +76,7 @@ class OptionsTests(SynchronousTestCase):
             "authorization-kubeconfig",
             "authorization-policy-file",
             "authorization-webhook-config-file",
+            "bind-address",
             "cert-dir",
             "client-ca-file",
             "kubelet-certificate-authority",
@@ -91,12 +92,26 @@ class OptionsTests(SynchronousTestCase):
             "token-auth-file",
         ):
             found = self.parse(f"--{name}=")
-            self.assertEqual(dict(found), dict(unset), name)
+            self.assertEqual({**found, "bind-address": None}, dict(unset), name)
         for name in ("oidc-ca-file", "oidc-signing-algs"):
             options = self.parse(*ISSUER, f"--{name}=")
             self.assertEqual(options[name], unset[name])
         options = self.parse(*FRONT_PROXIES, "--requestheader-allowed-names=")
         self.assertIsNone(options["requestheader-allowed-names"])
+
+    def test_aliases(self) -> None:
+        """The names of kube-apiserver for the address and the format of logs are accepted."""
+        options = self.parse("--bind-address=192.0.2.1", "--logging-format=json")
+        self.assertEqual((options["host"], options["log-format"]), ("192.0.2.1", "json"))
+        text = "--bind-address and --host are the same option: omit one of them"
+        self.assertIn(text, self.refusal("--bind-address=192.0.2.1", "--host=192.0.2.1"))
+
+    def test_absolute_names(self) -> None:
+        """The final dot of a name for users and agents is removed."""
+        names = "--external-hostname=tower.example.", "--publish-service-address=agents.example."
+        options = self.parse(*names)
+        self.assertEqual(options.certificate_host, "tower.example")
+        self.assertEqual(options.public_address, "agents.example")
 
     def test_kubesphere_ports(self) -> None:
         """They are 10000 above the cluster ports; an impossible range is named with the cure."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,10 +38,12 @@ class Options(EnvironmentOptions):
         parameter("cluster-ports", "6000-7000", "Some.", read_port_range),
         parameter("keepalive", "10s", "A duration.", read_duration, "k"),
         parameter("name", None, "Any text."),
+        parameter("title", None, "Another name of it."),
         list_parameter("words", None, "A list.", unless_empty(read_words)),
         *secret("token", "A secret."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [flag("leader-elect", "A switch.")]
+    aliases: ClassVar[Mapping[str, str]] = {"title": "name"}
     repeated: ClassVar[frozenset[str]] = frozenset({"target"})
 
     def __init__(self, environ: dict[str, str] | None = None) -> None:
@@ -161,6 +163,22 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("--words=c", "--words=d", TOWER_WORDS="a,b")["words"], ["c", "d"])
         for arguments in (["--words=1", "--words=a"], ["--words=a", "--words=1"]):
             self.assertIn("has other characters", self.refused(*arguments))
+
+    def test_aliases(self) -> None:
+        """Both names set the option, a flag before a variable; both names in one place are an error."""
+        for arguments, environ, expected in (
+            (["--title=a"], {}, "a"),
+            (["--name=a"], {}, "a"),
+            ([], {"TOWER_TITLE": "a"}, "a"),
+            (["--title=a"], {"TOWER_NAME": "b"}, "a"),
+            (["--name=a"], {"TOWER_TITLE": "b"}, "a"),
+        ):
+            options = parsed(*arguments, **environ)
+            self.assertEqual(options["name"], expected)
+            self.assertIn("name", options.given)
+        text = "--title and --name are the same option: omit one of them"
+        self.assertEqual(self.refused("--name=a", "--title=a"), text)
+        self.assertEqual(self.refused(TOWER_NAME="a", TOWER_TITLE="a"), text)
 
     def test_errors(self) -> None:
         """An error has flag or variable, value and cure."""

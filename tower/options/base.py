@@ -41,6 +41,7 @@ class EnvironmentOptions(usage.Options):
 
     :param environ: the variables; None: the process's.
     :cvar program: name of the program in its errors; empty: that of twistd's subcommand.
+    :cvar aliases: other names of parameters, which have an entry of their own in ``optParameters``.
     :cvar repeated: flags, read by an ``opt_`` method, whose variable holds several comma-separated values.
     :ivar given: source of each option that was set: ``"flag"`` or ``"environment"``.
     :ivar log: the program's log, once it was started.
@@ -61,6 +62,7 @@ class EnvironmentOptions(usage.Options):
             "again.  It may be missing.",
         ),
     ]
+    aliases: ClassVar[Mapping[str, str]] = {}
     repeated: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -163,6 +165,7 @@ class EnvironmentOptions(usage.Options):
     def postOptions(self) -> None:
         """Raise the errors of all values, then set up logging by ``--v``."""
         self._add_up()
+        self._apply_aliases()
         self._errors += [value for value in self.values() if isinstance(value, OptionError)]
         self._errors += map(usage.UsageError, unknown_variables(self._environ, self._command_line().names))
         if self._errors:
@@ -187,6 +190,19 @@ class EnvironmentOptions(usage.Options):
             texts = [text for name, text in self._chosen if name == f"--{read.name}" and text]
             if texts:
                 self[read.name] = read(",".join(texts))
+
+    def _apply_aliases(self) -> None:
+        """Give each option the value of its alias; a flag takes precedence over a variable."""
+        for alias, name in self.aliases.items():
+            source = self.given.get(alias)
+            if source is None or isinstance(self[alias], OptionError):
+                continue
+            if source == self.given.get(name):
+                text = f"--{alias} and --{name} are the same option: omit one of them"
+                self._errors.append(usage.UsageError(text))
+            elif source == "flag" or name not in self.given:
+                self[name] = self[alias]
+                self.given[name] = source
 
     def opt_version(self) -> None:
         """Display the program's version and exit."""

@@ -179,6 +179,11 @@ def read_boolean(text: str) -> bool:
     return _BOOLEANS[text]
 
 
+def read_public_host(text: str) -> str:
+    """Return a host without the dot of absolute DNS names, which certificates and URLs do not have."""
+    return read_host(text).removesuffix(".")
+
+
 def read_host(text: str) -> str:
     """Return a DNS name or an IP address; brackets around an IPv6 address are removed."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text

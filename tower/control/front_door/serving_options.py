@@ -12,7 +12,7 @@ from tower.control.front_door.authentication_options import AuthenticationOption
 from tower.net.tls.cipher_suites import ServerSettings, read_suites, read_version
 from tower.options.errors import OptionError
 from tower.options.parameters import Parameter, list_parameter, parameter
-from tower.options.values import read_host, read_ip_address, read_path, unless_empty
+from tower.options.values import read_ip_address, read_path, read_public_host, unless_empty
 from tower.trust.certificate_directory import pair_in
 from tower.trust.named_certificates import PairFiles, read_pair
 
@@ -36,7 +36,7 @@ class ServingOptions(AuthenticationOptions):
             None,
             "Host name for users: in kubeconfigs and the URLs of clusters.  "
             "[default: --publish-service-address]",
-            unless_empty(read_host),
+            unless_empty(read_public_host),
         ),
         parameter(
             "tls-cert-file",
