@@ -197,6 +197,11 @@ OPTIONS = Table(
         start(_RH, "--requestheader-username-headers=,", _RU),
         start(_RH, _RU, "--requestheader-group-headers=,", "--requestheader-group-headers=a"),
         start(_RH, _RU, "--requestheader-extra-headers-prefix=,", "--requestheader-extra-headers-prefix=a"),
+        start(
+            "--client-ca-file={f}/none",
+            "--client-ca-file={f}/ca.crt",
+            other=Difference(STARTS, "no such file", "kube-apiserver uses only the last file"),
+        ),
         start("--tls-min-version=VersionTLS14"),
         start("--tls-min-version=TLS12"),
         start(

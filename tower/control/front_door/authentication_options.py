@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
@@ -67,13 +68,6 @@ class AuthenticationOptions(LoginOptions):
 
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(
-            "client-ca-file",
-            None,
-            "File with the CAs of client certificates (PEM) that authenticate users: the common name is the "
-            "user, organizations are groups.  Read again when it changes.",
-            read_path,
-        ),
-        parameter(
             "token-auth-file",
             None,
             'File with bearer tokens of users, as lines TOKEN,USER,UID,"GROUP,GROUP"; TOKEN may be '
@@ -101,6 +95,17 @@ class AuthenticationOptions(LoginOptions):
             "Comma-separated prefixes of header fields with more about the user, such as X-Remote-Extra-.",
         ),
     ]
+
+    repeated = LoginOptions.repeated | {"client-ca-file"}
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(environ)
+        self.client_ca_files: list[Path] = []
+
+    def opt_client_ca_file(self, text: str) -> None:
+        """CAs (PEM) of users' certificates: common name is user, organizations are groups.  Repeatable."""
+        if text:
+            self.client_ca_files.append(Path(text))
 
     def check_rules(self) -> None:
         """See `EnvironmentOptions.check_rules`."""

@@ -18,7 +18,7 @@ from tower.control.serving_reload import given_ca
 from tower.errors import ConfigurationError
 from tower.kube.access.abac import parse_policies
 from tower.kube.rest.rest_config import RestConfig
-from tower.options.followed_file import FollowedFile
+from tower.options.followed_file import FollowedFile, FollowedFiles
 from tower.reactor.interfaces import IReactor
 from tower.store.audit_log import check_log
 from tower.trust.certificate_directory import has_pair
@@ -89,17 +89,19 @@ def _serving(options: Options) -> Iterator[Rule]:
 def _authorities(options: Options) -> Iterator[Rule]:
     """Yield the checks of the CAs of users and of front proxies, and of both together."""
     parse = partial(ClientAuthorities.of_pem, is_own=_is_not_own)
-    found: dict[str, FollowedFile[ClientAuthorities]] = {}
+    found: dict[str, FollowedFiles[ClientAuthorities]] = {}
+    front_file: Path | None = options[_FRONT_PROXIES]
+    paths = {_USERS: options.client_ca_files, _FRONT_PROXIES: [front_file] if front_file else []}
 
     def read(option: str) -> None:
-        found[option] = FollowedFile(option, options[option], parse)
+        found[option] = FollowedFiles(option, paths[option], parse)
 
     def compare() -> None:
         if len(found) == 2 and not options["requestheader-allowed-names"]:
             check_apart(found[_FRONT_PROXIES], found[_USERS])
 
-    for option in (_USERS, _FRONT_PROXIES):
-        if options[option] is not None:
+    for option, given in paths.items():
+        if given:
             yield partial(read, option)
     yield compare
 
