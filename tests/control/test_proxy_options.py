@@ -99,6 +99,28 @@ class OptionsTests(SynchronousTestCase):
         options = self.parse(*FRONT_PROXIES, "--requestheader-allowed-names=")
         self.assertIsNone(options["requestheader-allowed-names"])
 
+    def test_all_errors(self) -> None:
+        """An unknown option and a wrong value do not hide errors of files and of other options."""
+        lines = self.refusal(
+            "--nothing",
+            "--request-timeout=-1s",
+            "--client-ca-file=/none/ca",
+            "--token-auth-file=/none/tokens",
+            "--audit-webhook-config-file=/none/hook",
+            "--oidc-issuer-url=http://x",
+        ).splitlines()
+        expected = (
+            "--nothing is not an option",
+            "--request-timeout '-1s' can not be negative",
+            "oidc-issuer-url and oidc-client-id must be specified together",
+            "--client-ca-file: open /none/ca: no such file",
+            "--token-auth-file: open /none/tokens: no such file",
+            "--audit-webhook-config-file: ",
+        )
+        self.assertEqual(len(lines), len(expected), lines)
+        for line, text in zip(lines, expected, strict=True):
+            self.assertIn(text, line)
+
     def test_aliases(self) -> None:
         """The names of kube-apiserver for the address and the format of logs are accepted."""
         options = self.parse("--bind-address=192.0.2.1", "--logging-format=json")

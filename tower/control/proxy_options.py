@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import ClassVar, Self
@@ -17,7 +18,7 @@ from tower.net.addresses import is_wildcard
 from tower.net.load_balancers import read_networks
 from tower.net.own_address import default_address
 from tower.net.port_owner import port_owner
-from tower.options.errors import OptionError, OptionErrors
+from tower.options.errors import OptionError, OptionErrors, errors_of
 from tower.options.parameters import ALLOW_DUMPS, Parameter, flag, parameter
 from tower.options.upstream_names import ALIASES
 from tower.options.values import (
@@ -252,6 +253,12 @@ class Options(AuditOptions):
             self["advertise-address"] = self.find_address(self["host"])
             self.found_address = self["advertise-address"]
         return self
+
+    def find_errors(self) -> list[Exception]:
+        """See `EnvironmentOptions.find_errors`; files are checked, too."""
+        from tower.control.front_door.option_files import file_rules  # it imports this module
+
+        return [*super().find_errors(), *errors_of(*file_rules(self, None, time.time()))]
 
     @property
     def warnings(self) -> list[str]:

@@ -110,14 +110,14 @@ class EnvironmentOptions(usage.Options):
             raise_all([*found, *self._further(self._errors)])
 
     def _further(self, errors: Sequence[Exception]) -> list[Exception]:
-        """Return what `validate` finds if the options whose values cannot be read have their defaults.
+        """Return what `find_errors` finds if the options whose values cannot be read have their defaults.
 
         Errors that name an option of *errors* are not returned: it, or a similar one, has no value.
         """
         unread = [name for name, value in self.items() if isinstance(value, OptionError)]
         self.update({name: self._initial[name] for name in unread})
         named = {name for each in errors for name in _NAMES.findall(str(each))}
-        found = self.complete().validate()
+        found = self.complete().find_errors()
         return [each for each in found if named.isdisjoint(_NAMES.findall(str(each)))]
 
     def complete(self) -> Self:
@@ -129,6 +129,10 @@ class EnvironmentOptions(usage.Options):
         self._errors.clear()
         self.check_rules()
         return self._found()
+
+    def find_errors(self) -> list[Exception]:
+        """Return all errors that can be found before the program has a reactor."""
+        return self.validate()
 
     def check_rules(self) -> None:
         """Run every `check`; overrides call this first."""

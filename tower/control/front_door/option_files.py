@@ -17,6 +17,7 @@ from tower.control.proxy_options import Options
 from tower.control.serving_reload import given_ca
 from tower.errors import ConfigurationError
 from tower.kube.access.abac import parse_policies
+from tower.kube.kubeconfig import load_kubeconfig
 from tower.kube.rest.rest_config import RestConfig
 from tower.options.followed_file import FollowedFile, FollowedFiles
 from tower.reactor.interfaces import IReactor
@@ -42,10 +43,10 @@ _KUBECONFIGS = (
 _USERS, _FRONT_PROXIES = "client-ca-file", "requestheader-client-ca-file"
 
 
-def file_rules(options: Options, reactor: IReactor, now: float) -> Iterator[Rule]:
+def file_rules(options: Options, reactor: IReactor | None, now: float) -> Iterator[Rule]:
     """Yield the checks of the files of all options that are set.
 
-    :param reactor: for clients of other servers, which do not connect.
+    :param reactor: for clients of other servers, which do not connect; None: their kubeconfigs are only read.
     :param now: s since the epoch.
     """
     yield partial(given_ca, options, now)
@@ -115,9 +116,12 @@ def _read(option: str, path: Path, parse: Callable[[bytes], object]) -> None:
     FollowedFile(option, path, parse)
 
 
-def _read_kubeconfig(option: str, path: Path, reactor: IReactor) -> None:
+def _read_kubeconfig(option: str, path: Path, reactor: IReactor | None) -> None:
     try:
-        RestConfig.from_kubeconfig(path, reactor)
+        if reactor is None:
+            load_kubeconfig(path, allow_plugin=True)
+        else:
+            RestConfig.from_kubeconfig(path, reactor)
     except ConfigurationError as e:
         raise ConfigurationError(f"--{option}: {e}") from e
 
