@@ -10,6 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.control.proxy_options import Options
 from tower.options.errors import OptionError, OptionErrors, one_line_errors
 
+FRONT_PROXIES = ("--requestheader-client-ca-file=ca.crt", "--requestheader-username-headers=X-User")
+ISSUER = ("--oidc-issuer-url=https://issuer.example", "--oidc-client-id=tower")
+
 
 class OptionsTests(SynchronousTestCase):
     """Options of tower-proxy."""
@@ -34,6 +37,103 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(options["kubesphere-host"], "127.0.0.1")
         for name in ("v1-open-ports", "v1-no-impersonation"):
             self.assertFalse(options[name])
+
+    def test_repeated_lists(self) -> None:
+        """Values of repeated lists add up, as in kube-apiserver; a default is replaced."""
+        for name, values, expected in (
+            ("api-audiences", ("a", "b,c"), ("a", "b", "c")),
+            ("authorization-mode", ("RBAC", "AlwaysDeny"), ("RBAC", "AlwaysDeny")),
+            ("requestheader-allowed-names", ("front", "other"), ("front", "other")),
+            ("requestheader-username-headers", ("X-A", "X-B"), (b"x-user", b"x-a", b"x-b")),
+            ("requestheader-group-headers", ("X-A", "X-B"), (b"x-a", b"x-b")),
+            ("requestheader-uid-headers", ("X-A", "X-B"), (b"x-a", b"x-b")),
+            ("requestheader-extra-headers-prefix", ("X-A-", "X-B-"), (b"x-a-", b"x-b-")),
+            ("oidc-signing-algs", ("ES256", "ES384"), ("ES256", "ES384")),
+        ):
+            options = Options({})
+            options.read([*FRONT_PROXIES, *ISSUER, *(f"--{name}={value}" for value in values)])
+            self.assertEqual(options[name], expected)
+        suites = ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+        both = self.parse(*(f"--tls-cipher-suites={each}" for each in suites))
+        one = self.parse(f"--tls-cipher-suites={','.join(suites)}")
+        self.assertEqual(both["tls-cipher-suites"], one["tls-cipher-suites"])
+        found = self.parse("--cors-allowed-origins=^https://a$", "--cors-allowed-origins=^https://b$")
+        self.assertEqual(len(found["cors-allowed-origins"].patterns), 2)
+        self.assertIn(
+            "unsupported signing alg", self.refusal("--oidc-signing-algs=x", "--oidc-signing-algs=RS256")
+        )
+
+    def test_empty_values(self) -> None:
+        """Empty values of kube-apiserver's lists and files are as unset."""
+        unset = self.parse()
+        for name in (
+            "api-audiences",
+            "audit-policy-file",
+            "audit-webhook-config-file",
+            "authentication-config",
+            "authentication-kubeconfig",
+            "authentication-token-webhook-config-file",
+            "authorization-kubeconfig",
+            "authorization-policy-file",
+            "authorization-webhook-config-file",
+            "bind-address",
+            "cert-dir",
+            "client-ca-file",
+            "kubelet-certificate-authority",
+            "requestheader-allowed-names",
+            "requestheader-client-ca-file",
+            "requestheader-extra-headers-prefix",
+            "requestheader-group-headers",
+            "requestheader-uid-headers",
+            "requestheader-username-headers",
+            "service-account-jwks-uri",
+            "tls-cert-file",
+            "tls-private-key-file",
+            "token-auth-file",
+        ):
+            found = self.parse(f"--{name}=")
+            self.assertEqual({**found, "bind-address": None}, dict(unset), name)
+        for name in ("oidc-ca-file", "oidc-signing-algs"):
+            options = self.parse(*ISSUER, f"--{name}=")
+            self.assertEqual(options[name], unset[name])
+        options = self.parse(*FRONT_PROXIES, "--requestheader-allowed-names=")
+        self.assertIsNone(options["requestheader-allowed-names"])
+
+    def test_all_errors(self) -> None:
+        """An unknown option and a wrong value do not hide errors of files and of other options."""
+        lines = self.refusal(
+            "--nothing",
+            "--request-timeout=-1s",
+            "--client-ca-file=/none/ca",
+            "--token-auth-file=/none/tokens",
+            "--audit-webhook-config-file=/none/hook",
+            "--oidc-issuer-url=http://x",
+        ).splitlines()
+        expected = (
+            "--nothing is not an option",
+            "--request-timeout '-1s' can not be negative",
+            "oidc-issuer-url and oidc-client-id must be specified together",
+            "--client-ca-file: open /none/ca: no such file",
+            "--token-auth-file: open /none/tokens: no such file",
+            "--audit-webhook-config-file: ",
+        )
+        self.assertEqual(len(lines), len(expected), lines)
+        for line, text in zip(lines, expected, strict=True):
+            self.assertIn(text, line)
+
+    def test_aliases(self) -> None:
+        """The names of kube-apiserver for the address and the format of logs are accepted."""
+        options = self.parse("--bind-address=192.0.2.1", "--logging-format=json")
+        self.assertEqual((options["host"], options["log-format"]), ("192.0.2.1", "json"))
+        text = "--bind-address and --host are the same option: omit one of them"
+        self.assertIn(text, self.refusal("--bind-address=192.0.2.1", "--host=192.0.2.1"))
+
+    def test_absolute_names(self) -> None:
+        """The final dot of a name for users and agents is removed."""
+        names = "--external-hostname=tower.example.", "--publish-service-address=agents.example."
+        options = self.parse(*names)
+        self.assertEqual(options.certificate_host, "tower.example")
+        self.assertEqual(options.public_address, "agents.example")
 
     def test_kubesphere_ports(self) -> None:
         """They are 10000 above the cluster ports; an impossible range is named with the cure."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +16,17 @@ from twisted.trial.unittest import SynchronousTestCase
 import tower
 from tower.errors import ConfigurationError
 from tower.logs.formats import syslog_observer
-from tower.options.base import EnvironmentOptions, Parameter, flag, parameter, public_host, secret
+from tower.options.base import EnvironmentOptions, public_host
 from tower.options.errors import OptionError
-from tower.options.values import read_duration, read_port, read_port_range
+from tower.options.parameters import Parameter, flag, list_parameter, parameter, secret
+from tower.options.values import read_duration, read_port, read_port_range, unless_empty
+
+
+def read_words(text: str) -> list[str]:
+    """Return the words of a list without numbers."""
+    if not text.replace(",", "").isalpha():
+        raise ValueError("has other characters")
+    return text.split(",")
 
 
 class Options(EnvironmentOptions):
@@ -30,9 +38,12 @@ class Options(EnvironmentOptions):
         parameter("cluster-ports", "6000-7000", "Some.", read_port_range),
         parameter("keepalive", "10s", "A duration.", read_duration, "k"),
         parameter("name", None, "Any text."),
+        parameter("title", None, "Another name of it."),
+        list_parameter("words", None, "A list.", unless_empty(read_words)),
         *secret("token", "A secret."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [flag("leader-elect", "A switch.")]
+    aliases: ClassVar[Mapping[str, str]] = {"title": "name"}
     repeated: ClassVar[frozenset[str]] = frozenset({"target"})
 
     def __init__(self, environ: dict[str, str] | None = None) -> None:
@@ -96,7 +107,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
     def test_environment(self) -> None:
         """Variables set options that no flag sets."""
         options = parsed(
-            "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="yes", TOWER_NAME=""
+            "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="T", TOWER_NAME=""
         )
         self.assertEqual(
             [options[n] for n in ("port", "secure-port", "leader-elect", "name")], [1, 3, 1, None]
@@ -105,7 +116,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
             options.given, {"port": "flag", "secure-port": "environment", "leader-elect": "environment"}
         )
         self.assertEqual(parsed(TOWER_LEADER_ELECT="0")["leader-elect"], 0)
-        self.assertEqual(parsed("--leader-elect", TOWER_LEADER_ELECT="no")["leader-elect"], 1)
+        self.assertEqual(parsed("--leader-elect", TOWER_LEADER_ELECT="False")["leader-elect"], 1)
         self.assertEqual(parsed("-k2s", TOWER_KEEPALIVE="3s")["keepalive"], 2.0)
 
     def test_bad_environment_behind_a_flag(self) -> None:
@@ -137,6 +148,37 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("--target=a", "--target", "b,c").targets, ["a", "b,c"])
         self.assertEqual(parsed(TOWER_TARGET="a=x:1, b=y:2,").targets, ["a=x:1", "b=y:2"])
         self.assertEqual(parsed("--target=c", TOWER_TARGET="a,b").targets, ["c"])
+
+    def test_lists(self) -> None:
+        """Repeats of a list add up, empty ones add nothing, and flags replace the variable."""
+        for arguments, expected in (
+            ([], None),
+            (["--words="], None),
+            (["--words=a,b", "--words", "c"], ["a", "b", "c"]),
+            (["--words=", "--word=a", "--words="], ["a"]),
+            (["--words=a", "--words=", "--"], ["a"]),
+        ):
+            self.assertEqual(parsed(*arguments)["words"], expected, arguments)
+        self.assertEqual(parsed(TOWER_WORDS="a,b")["words"], ["a", "b"])
+        self.assertEqual(parsed("--words=c", "--words=d", TOWER_WORDS="a,b")["words"], ["c", "d"])
+        for arguments in (["--words=1", "--words=a"], ["--words=a", "--words=1"]):
+            self.assertIn("has other characters", self.refused(*arguments))
+
+    def test_aliases(self) -> None:
+        """Both names set the option, a flag before a variable; both names in one place are an error."""
+        for arguments, environ, expected in (
+            (["--title=a"], {}, "a"),
+            (["--name=a"], {}, "a"),
+            ([], {"TOWER_TITLE": "a"}, "a"),
+            (["--title=a"], {"TOWER_NAME": "b"}, "a"),
+            (["--name=a"], {"TOWER_TITLE": "b"}, "a"),
+        ):
+            options = parsed(*arguments, **environ)
+            self.assertEqual(options["name"], expected)
+            self.assertIn("name", options.given)
+        text = "--title and --name are the same option: omit one of them"
+        self.assertEqual(self.refused("--name=a", "--title=a"), text)
+        self.assertEqual(self.refused(TOWER_NAME="a", TOWER_TITLE="a"), text)
 
     def test_errors(self) -> None:
         """An error has flag or variable, value and cure."""
@@ -283,7 +325,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(options.targets, ["a"])
 
     def test_failed_checks(self) -> None:
-        """Failed checks are collected too, except those that name an option whose value cannot be read."""
+        """Failed checks are collected too, except those of an option that is wrong or misspelt."""
 
         def needs(flag: str) -> None:
             raise OptionError(flag, "1", "is wrong")
@@ -301,8 +343,20 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         first, second = str(error).splitlines()
         self.assertIn("--secure-port 'x' is not a port", first)
         self.assertEqual(second, "TOWER_PORT '1' is wrong")
-        error = self.assertRaises(usage.UsageError, options.parse, ["--unknown"])
-        self.assertNotIn("is wrong", str(error))
+        error = self.assertRaises(usage.UsageError, options.parse, ["--unknown", "--name"])
+        self.assertEqual(
+            str(error).splitlines(),
+            [
+                "--unknown is not an option of tower: --help lists the options",
+                "--name requires a value: --help describes it",
+                "TOWER_PORT '1' is wrong",
+                "--secure-port '1' is wrong",
+            ],
+        )
+        error = self.assertRaises(usage.UsageError, options.parse, ["--secure-prt=x"])
+        first, second = str(error).splitlines()
+        self.assertIn("did you mean --secure-port?", first)
+        self.assertEqual(second, "TOWER_PORT '1' is wrong")
 
     def test_log_level_of_twistd(self) -> None:
         """Twistd gets an observer that follows --v, unless its user chose another."""

@@ -33,10 +33,12 @@ class CommandLineTests(SynchronousTestCase):
 
     def test_no_boolean(self) -> None:
         """The value of a flag is true or false; the error names the variable if it is from one."""
-        self.assertEqual(self.line.normalized(["--leader-elect=x"]), [])
-        self.assertFalse(self.line.is_true("leader-elect", "x", "TOWER_LEADER_ELECT"))
+        for value in ("x", "yes", "on", "tRUE"):
+            self.assertEqual(self.line.normalized([f"--leader-elect={value}"]), [])
+        self.assertFalse(self.line.is_true("leader-elect", "no", "TOWER_LEADER_ELECT"))
         cure = "is not a boolean: give true or false"
-        expected = [f"--leader-elect 'x' {cure}", f"TOWER_LEADER_ELECT 'x' {cure}"]
+        expected = [f"--leader-elect '{value}' {cure}" for value in ("x", "yes", "on", "tRUE")]
+        expected.append(f"TOWER_LEADER_ELECT 'no' {cure}")
         self.assertEqual(list(map(str, self.errors)), expected)
 
     def test_rest(self) -> None:

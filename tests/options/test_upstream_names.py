@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import tower
 from tower.options.command_line import CommandLine
-from tower.options.upstream_names import LEFT_OUT, RENAMED, hint
+from tower.options.upstream_names import ALIASES, LEFT_OUT, RENAMED, hint
 from tower.options.variables import OPTIONS
 
 PAGE = Path(tower.__file__).parents[1] / "docs" / "not-carried.md"
@@ -27,17 +27,28 @@ class HintTests(SynchronousTestCase):
 
     def test_cures(self) -> None:
         """The proxy names its own option, or where the reason is; the agent does not."""
-        for name, ours in (("bind-address", "host"), ("logging-format", "log-format")):
-            self.assertIn(f"Tower's name for it is --{ours}", self.error("tower-proxy", f"--{name}=a"))
-        for name in ("etcd-servers", "insecure-port", "watch-cache-sizes", "enable-admission-plugins"):
+        for name, ours in RENAMED.items():
+            self.assertIn(f"its name is now --{ours}", self.error("tower-proxy", f"--{name}=a"))
+        for name in (
+            "etcd-servers",
+            "insecure-port",
+            "watch-cache-sizes",
+            "default-watch-cache-size",
+            "enable-admission-plugins",
+            "experimental-keystone-ca-file",
+            "ir-data-source",
+        ):
             self.assertIn("docs/not-carried.md", self.error("tower-proxy", f"--{name}=1"))
-        self.assertNotIn("--host", self.error("tower-agent", "--bind-address=127.0.0.1"))
+        for name in ALIASES:
+            self.assertIn("it is an option of tower-proxy", self.error("tower-agent", f"--{name}=a"))
         self.assertIn("did you mean --advertise-address", self.error("tower-proxy", "--advertise-adress=::1"))
 
     def test_page(self) -> None:
         """The page has each option that is left out, and all its options have the hint."""
         named = set(re.findall(r"`--([a-z0-9-]+)[^`]*`", PAGE.read_text()))
         self.assertEqual(LEFT_OUT - named, set())
-        self.assertEqual({name for name in RENAMED.values() if name not in OPTIONS}, set())
-        self.assertEqual({name for name in LEFT_OUT if name in OPTIONS}, set())
+        self.assertEqual(
+            {name for name in {*RENAMED.values(), *ALIASES, *ALIASES.values()} if name not in OPTIONS}, set()
+        )
+        self.assertEqual({name for name in LEFT_OUT | RENAMED.keys() if name in OPTIONS}, set())
         self.assertTrue(all(map(hint, LEFT_OUT)))

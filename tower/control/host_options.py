@@ -10,9 +10,9 @@ from typing import ClassVar
 from twisted.python import usage
 
 from tower.control.ssh_options import NodeOptions
-from tower.options.base import Parameter, flag, parameter
 from tower.options.errors import OptionError
-from tower.options.values import read_duration, read_file, read_optional_port
+from tower.options.parameters import Parameter, flag, parameter
+from tower.options.values import read_boolean, read_duration, read_file, read_optional_port
 
 #: Values of ``--store``.
 SQLITE, KUBERNETES = "sqlite", "kubernetes"
@@ -37,21 +37,12 @@ _NEED_HOST = (
 
 _BARE = ("--leader-elect", "--leader_elect")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_BOOLEANS = {"1": True, "t": True, "true": True, "yes": True, "on": True}
-_BOOLEANS |= {"0": False, "f": False, "false": False, "no": False, "off": False}
 
 
 def _read_store(text: str) -> str:
     if text not in (SQLITE, KUBERNETES):
         raise ValueError(f"is not a store: give {SQLITE} or {KUBERNETES}")
     return text
-
-
-def read_boolean(text: str) -> bool:
-    """Return a boolean in a form that Go's flags accept."""
-    if text.lower() not in _BOOLEANS:
-        raise ValueError("is not a boolean: give true or false")
-    return _BOOLEANS[text.lower()]
 
 
 def _read_namespace(text: str) -> str:

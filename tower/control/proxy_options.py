@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import ClassVar, Self
@@ -12,12 +13,14 @@ from typing import ClassVar, Self
 from twisted.python import usage
 
 from tower.control.front_door.audit_options import AuditOptions
+from tower.logs.formats import read_format
 from tower.net.addresses import is_wildcard
 from tower.net.load_balancers import read_networks
 from tower.net.own_address import default_address
 from tower.net.port_owner import port_owner
-from tower.options.base import ALLOW_DUMPS, Parameter, flag, parameter
-from tower.options.errors import OptionError, OptionErrors
+from tower.options.errors import OptionError, OptionErrors, errors_of
+from tower.options.parameters import ALLOW_DUMPS, Parameter, flag, parameter
+from tower.options.upstream_names import ALIASES
 from tower.options.values import (
     read_budget,
     read_count,
@@ -27,6 +30,8 @@ from tower.options.values import (
     read_optional_port,
     read_port,
     read_port_range,
+    read_public_host,
+    unless_empty,
 )
 from tower.web.ports.kubesphere_port import OFFSET
 
@@ -36,6 +41,9 @@ SHARE = 10
 #: The same if ``--max-connections`` is 0.
 DEFAULT_SHARE = 1000
 
+
+# Default of --host.
+_HOST = "0.0.0.0"
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
@@ -55,13 +63,16 @@ class Options(AuditOptions):
 
     program = "tower-proxy"
     synopsis = "[options]"
+    aliases = ALIASES
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(
             "state-dir", "/var/lib/tower", "Directory for keys and records; accessible to its owner only."
         ),
         parameter(
-            "host", "0.0.0.0", "Listening address of --port, --secure-port and --cluster-ports.", read_host
+            "host", _HOST, "Listening address of --port, --secure-port and --cluster-ports.", read_host
         ),
+        parameter("bind-address", None, "Same as --host.", unless_empty(read_host, _HOST)),
+        parameter("logging-format", None, "Same as --log-format.", read_format),
         parameter(
             "port",
             "8080",
@@ -79,7 +90,7 @@ class Options(AuditOptions):
             "publish-service-address",
             None,
             "Name or address that users and agents connect to.  [default: --advertise-address]",
-            read_host,
+            read_public_host,
         ),
         parameter(
             "ca-cert",
@@ -242,6 +253,12 @@ class Options(AuditOptions):
             self["advertise-address"] = self.find_address(self["host"])
             self.found_address = self["advertise-address"]
         return self
+
+    def find_errors(self) -> list[Exception]:
+        """See `EnvironmentOptions.find_errors`; files are checked, too."""
+        from tower.control.front_door.option_files import file_rules  # it imports this module
+
+        return [*super().find_errors(), *errors_of(*file_rules(self, None, time.time()))]
 
     @property
     def warnings(self) -> list[str]:

@@ -13,9 +13,10 @@ from tower.clusters.node import parse_node
 from tower.clusters.object_meta import check_name
 from tower.clusters.ssh_spec import DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
-from tower.options.base import EnvironmentOptions, Parameter, flag, parameter
+from tower.options.base import EnvironmentOptions
 from tower.options.errors import OptionError
-from tower.options.values import read_file, read_port
+from tower.options.parameters import Parameter, flag, parameter
+from tower.options.values import read_file, read_port, unless_empty
 
 #: Options that require ``--ssh-user``.
 _NEED_USER = (
@@ -107,7 +108,7 @@ class NodeOptions(EnvironmentOptions):
             "kubelet-certificate-authority",
             None,
             "CA file for the kubelets' certificates.  [default: the API server's CA]",
-            read_file,
+            unless_empty(read_file),
         ),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [

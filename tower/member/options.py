@@ -19,7 +19,8 @@ from tower.net.addresses import parse_address
 from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
 from tower.net.tls.published_authorities import REASON, is_published
-from tower.options.base import ALLOW_DUMPS, EnvironmentOptions, flag, parameter, secret
+from tower.options.base import EnvironmentOptions
+from tower.options.parameters import ALLOW_DUMPS, flag, parameter, secret
 from tower.options.values import (
     read_address,
     read_budget,

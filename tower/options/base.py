@@ -1,6 +1,6 @@
 """Options of Tower's programs: flag, else environment variable, else default; each error is one line.
 
-A program subclasses `EnvironmentOptions` and lists its parameters with `parameter` and `secret`.
+A program subclasses `EnvironmentOptions` and lists its parameters with `tower.options.parameters`.
 ``--secure-port`` is also ``TOWER_SECURE_PORT``.  klog's flags are accepted, with ``_`` or ``-`` in names.
 """
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 from twisted.logger import ILogObserver
 from twisted.python import usage
@@ -26,52 +26,14 @@ from tower.logs.program_log import ProgramLog, twistd_output
 from tower.net.addresses import is_wildcard
 from tower.options.command_line import CommandLine
 from tower.options.errors import OptionError, one_line_errors, raise_all
-from tower.options.values import FileSecret, read_secret_file
+from tower.options.parameters import Parameter, ValueReader, parameter
+from tower.options.values import FileSecret
 from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
 
-Parameter: TypeAlias = tuple[str, str | None, str | None, str, Callable[[str], object]]
-
-
-def parameter(
-    name: str, default: str | None, doc: str, read: Callable[[str], object] = str, short: str | None = None
-) -> Parameter:
-    """Return an entry for ``optParameters``.
-
-    :param default: read as if the user had typed it, and shown so by ``--help``; None: no default.
-    :param read: parses the text; raises `ValueError` with the problem and the cure.
-    """
-
-    def coerce(text: str) -> object:
-        try:
-            return read(text)
-        except ValueError as e:
-            return OptionError(name, text, str(e))  # `EnvironmentOptions.postOptions` raises it
-
-    return (name, short, default, doc, coerce)
-
-
-def flag(name: str, doc: str) -> tuple[str, None, str]:
-    """Return an entry for ``optFlags``."""
-    return (name, None, doc)
-
-
-def secret(name: str, doc: str) -> list[Parameter]:
-    """Return two entries for ``optParameters``, the value and the file that holds it.
-
-    See `EnvironmentOptions.secret`.
-    """
-    file_doc = f"File with the value of --{name}; -: standard input."
-    return [parameter(name, None, doc), parameter(f"{name}-file", None, file_doc, read_secret_file)]
-
+_NAMES = re.compile(r"--([a-z][-a-z0-9]*)")
 
 #: How long a program that ends at once waits for its log, s.
 LAST_LINES = 0.5
-
-#: Flag of both programs; see `tower.reactor.process.forbid_dumps`.
-ALLOW_DUMPS = flag(
-    "allow-core-dumps",
-    "Allow core dumps, and let other programs of this user read the memory, keys included.",
-)
 
 
 class EnvironmentOptions(usage.Options):
@@ -79,6 +41,7 @@ class EnvironmentOptions(usage.Options):
 
     :param environ: the variables; None: the process's.
     :cvar program: name of the program in its errors; empty: that of twistd's subcommand.
+    :cvar aliases: other names of parameters, which have an entry of their own in ``optParameters``.
     :cvar repeated: flags, read by an ``opt_`` method, whose variable holds several comma-separated values.
     :ivar given: source of each option that was set: ``"flag"`` or ``"environment"``.
     :ivar log: the program's log, once it was started.
@@ -99,6 +62,7 @@ class EnvironmentOptions(usage.Options):
             "again.  It may be missing.",
         ),
     ]
+    aliases: ClassVar[Mapping[str, str]] = {}
     repeated: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -110,6 +74,8 @@ class EnvironmentOptions(usage.Options):
                 self[name] = read(default)
             self.defaults[name] = default or None
         self._initial = dict(self)
+        self._lists = [each for *_, each in parameters if isinstance(each, ValueReader) and each.adds_up]
+        self._chosen: Sequence[tuple[str, str]] = ()
         self.given: dict[str, str] = {}
         self._environ = os.environ if environ is None else environ
         self._errors: list[Exception] = []
@@ -134,28 +100,25 @@ class EnvironmentOptions(usage.Options):
         """
         self._errors.clear()
         command_line = self._command_line()
-        chosen, line = command_line.options(command_line.normalized(arguments))
-        self.given = {self._canonical(name.lstrip("-")): "flag" for name, _ in chosen}
+        self._chosen, line = command_line.options(command_line.normalized(arguments))
+        self.given = {self._canonical(name.lstrip("-")): "flag" for name, _ in self._chosen}
         variables = self._variables(command_line)
         self.given.update(dict.fromkeys(variables, "environment"))
         words = [word for option in variables.values() for word in option]
         self.check(super().parseOptions, [*words, *line])
         if found := self._found():
-            raise_all([*found, *self._further(len(found))])
+            raise_all([*found, *self._further(self._errors)])
 
-    def _further(self, count: int) -> list[Exception]:
-        """Return what `validate` finds if the options whose values cannot be read have their defaults.
+    def _further(self, errors: Sequence[Exception]) -> list[Exception]:
+        """Return what `find_errors` finds if the options whose values cannot be read have their defaults.
 
-        Errors that name one of these options are not returned.
-
-        :param count: number of errors so far; with one about something else than a value, none is returned.
+        Errors that name an option of *errors* are not returned: it, or a similar one, has no value.
         """
         unread = [name for name, value in self.items() if isinstance(value, OptionError)]
-        if len(unread) != count:
-            return []
         self.update({name: self._initial[name] for name in unread})
-        named = re.compile(rf"--({'|'.join(map(re.escape, unread))})(?![\w-])")
-        return [each for each in self.complete().validate() if not named.search(str(each))]
+        named = {name for each in errors for name in _NAMES.findall(str(each))}
+        found = self.complete().find_errors()
+        return [each for each in found if named.isdisjoint(_NAMES.findall(str(each)))]
 
     def complete(self) -> Self:
         """Set the defaults that depend on other options or on this machine; return the options."""
@@ -166,6 +129,10 @@ class EnvironmentOptions(usage.Options):
         self._errors.clear()
         self.check_rules()
         return self._found()
+
+    def find_errors(self) -> list[Exception]:
+        """Return all errors that can be found before the program has a reactor."""
+        return self.validate()
 
     def check_rules(self) -> None:
         """Run every `check`; overrides call this first."""
@@ -201,6 +168,8 @@ class EnvironmentOptions(usage.Options):
 
     def postOptions(self) -> None:
         """Raise the errors of all values, then set up logging by ``--v``."""
+        self._add_up()
+        self._apply_aliases()
         self._errors += [value for value in self.values() if isinstance(value, OptionError)]
         self._errors += map(usage.UsageError, unknown_variables(self._environ, self._command_line().names))
         if self._errors:
@@ -218,6 +187,26 @@ class EnvironmentOptions(usage.Options):
                 parent["logger"] = self.log_observer
 
         parent.postOptions = install
+
+    def _add_up(self) -> None:
+        """Give each repeated list the values of all repeats."""
+        for read in self._lists:
+            texts = [text for name, text in self._chosen if name == f"--{read.name}" and text]
+            if texts:
+                self[read.name] = read(",".join(texts))
+
+    def _apply_aliases(self) -> None:
+        """Give each option the value of its alias; a flag takes precedence over a variable."""
+        for alias, name in self.aliases.items():
+            source = self.given.get(alias)
+            if source is None or isinstance(self[alias], OptionError):
+                continue
+            if source == self.given.get(name):
+                text = f"--{alias} and --{name} are the same option: omit one of them"
+                self._errors.append(usage.UsageError(text))
+            elif source == "flag" or name not in self.given:
+                self[name] = self[alias]
+                self.given[name] = source
 
     def opt_version(self) -> None:
         """Display the program's version and exit."""

@@ -13,10 +13,8 @@ from twisted.python import usage
 from tower.options.errors import OptionError, OptionErrors
 from tower.options.nearest import nearest_name
 from tower.options.upstream_names import hint
+from tower.options.values import read_boolean
 from tower.options.variables import OPTIONS
-
-_TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
-_FALSE = frozenset({"0", "f", "false", "n", "no", "off"})
 
 #: klog's flags without effect.
 _KLOG_SWITCHES = frozenset(
@@ -142,9 +140,11 @@ class CommandLine:
 
     def is_true(self, name: str, value: str, variable: str = "") -> bool:
         """Return whether *value* of the flag *name* sets it; neither true nor false is an error."""
-        if value.lower() not in _TRUE | _FALSE:
-            self._errors.append(OptionError(name, value, "is not a boolean: give true or false", variable))
-        return value.lower() in _TRUE
+        try:
+            return read_boolean(value)
+        except ValueError as e:
+            self._errors.append(OptionError(name, value, str(e), variable))
+            return False
 
 
 def _is_option(word: str, name: str) -> bool:

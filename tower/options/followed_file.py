@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -114,6 +114,27 @@ class FollowedFile(Followed[bytes, T]):
 
     def __init__(self, option: str, path: Path, parse: Callable[[bytes], T]) -> None:
         super().__init__(option, f"--{option} {path}", reader(option, path), parse)
+
+
+class FollowedFiles(Followed[tuple[bytes, ...], T]):
+    """The value of the contents of several files together; each must be valid without the others, too.
+
+    :raise ConfigurationError: one of the files cannot be used; names option and file.
+    """
+
+    def __init__(self, option: str, paths: Sequence[Path], parse: Callable[[bytes], T]) -> None:
+        readers = [reader(option, path) for path in paths]
+
+        def parse_all(contents: tuple[bytes, ...]) -> T:
+            for path, content in zip(paths, contents, strict=True):
+                try:
+                    parse(content)
+                except ValueError as e:
+                    raise ConfigurationError(f"--{option} {path}: {e}") from e
+            return parse(b"\n".join(contents))
+
+        name = f"--{option} {', '.join(map(str, paths))}"
+        super().__init__(option, name, lambda: tuple(read() for read in readers), parse_all)
 
 
 def reader(option: str, path: Path) -> Callable[[], bytes]:

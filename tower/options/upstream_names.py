@@ -1,9 +1,16 @@
-"""Options of kube-apiserver that Tower names otherwise, or does not have."""
+"""Options of kube-apiserver, of current and old versions, that Tower names otherwise or does not have."""
 
 from __future__ import annotations
 
-#: Options of ``tower-proxy`` by kube-apiserver's names.
-RENAMED = {"bind-address": "host", "logging-format": "log-format"}
+#: kube-apiserver's names of options of ``tower-proxy``, which accepts both.
+ALIASES = {"bind-address": "host", "logging-format": "log-format"}
+
+#: Names of old versions of kube-apiserver, and the later ones that Tower has.
+RENAMED = {
+    "audit-webhook-batch-initial-backoff": "audit-webhook-initial-backoff",
+    "public-address-override": "bind-address",
+    "service-account-api-audiences": "api-audiences",
+}
 
 #: Options that Tower does not have, as docs/not-carried.md explains.
 LEFT_OUT = frozenset(
@@ -15,9 +22,14 @@ LEFT_OUT = frozenset(
         "allow-metric-labels-manifest",
         "allow-privileged",
         "apiserver-count",
+        "audit-dynamic-configuration",
         "audit-log-compress",
         "authorization-config",
+        "authorization-rbac-super-user",
+        "azure-container-registry-config",
         "basic-auth-file",
+        "cloud-provider-gce-l7lb-src-cidrs",
+        "cloud-provider-gce-lb-src-cidrs",
         "contention-profiling",
         "coordinated-leadership-lease-duration",
         "coordinated-leadership-renew-deadline",
@@ -25,7 +37,9 @@ LEFT_OUT = frozenset(
         "debug-socket-path",
         "default-not-ready-toleration-seconds",
         "default-unreachable-toleration-seconds",
+        "default-watch-cache-size",
         "delete-collection-workers",
+        "deserialization-cache-size",
         "disable-admission-plugins",
         "disable-http2-serving",
         "disabled-metrics",
@@ -37,16 +51,23 @@ LEFT_OUT = frozenset(
         "enable-bootstrap-token-auth",
         "enable-garbage-collector",
         "enable-logs-handler",
+        "enable-logs-support",
         "enable-priority-and-fairness",
         "enable-swagger-ui",
         "encryption-provider-config",
         "encryption-provider-config-automatic-reload",
         "endpoint-reconciler-type",
         "event-ttl",
+        "experimental-bootstrap-token-auth",
+        "experimental-encryption-provider-config",
+        "experimental-keystone-ca-file",
         "experimental-keystone-url",
+        "experimental-logging-sanitization",
         "feature-gates",
         "goaway-chance",
         "http2-max-streams-per-connection",
+        "identity-lease-duration-seconds",
+        "identity-lease-renew-interval-seconds",
         "insecure-allow-any-token",
         "insecure-bind-address",
         "insecure-port",
@@ -60,6 +81,8 @@ LEFT_OUT = frozenset(
         "lease-reuse-duration-seconds",
         "livez-grace-period",
         "log-flush-frequency",
+        "log-json-info-buffer-size",
+        "log-json-split-stream",
         "log-text-info-buffer-size",
         "log-text-split-stream",
         "long-running-request-regexp",
@@ -71,6 +94,7 @@ LEFT_OUT = frozenset(
         "peer-ca-file",
         "permit-address-sharing",
         "permit-port-sharing",
+        "portal-net",
         "proxy-client-cert-file",
         "proxy-client-key-file",
         "repair-malformed-updates",
@@ -88,18 +112,19 @@ LEFT_OUT = frozenset(
         "shutdown-watch-termination-grace-period",
         "strict-transport-security-directives",
         "target-ram-mb",
+        "tls-ca-file",
         "tls-curve-preferences",
         "tracing-config-file",
     }
 )
 
-_LEFT_OUT_PREFIXES = ("audit-log-batch-", "etcd-", "storage-", "watch-cache")
+_LEFT_OUT_PREFIXES = ("audit-log-batch-", "etcd-", "ir-", "storage-", "watch-cache")
 
 
 def hint(name: str) -> str:
     """Return the cure for an option of kube-apiserver; empty: it has none of this name, or Tower has it."""
     if name in RENAMED:
-        return f"Tower's name for it is --{RENAMED[name]}"
+        return f"its name is now --{RENAMED[name]}"
     if name in LEFT_OUT or name.startswith(_LEFT_OUT_PREFIXES):
         return "Tower does not have this option of kube-apiserver: omit it (docs/not-carried.md)"
     return ""

@@ -1,6 +1,6 @@
 """Readers of option values: durations, sizes, ports, addresses, files.
 
-Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.base.parameter`
+Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.parameters`
 adds the option's name.
 """
 
@@ -38,6 +38,10 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|
 
 #: Longest text of a duration, characters.
 _DURATION_LIMIT = 256
+
+# Go's strconv.ParseBool.
+_BOOLEANS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True)
+_BOOLEANS |= dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False)
 
 _SIZE_UNITS = {
     "": 1,
@@ -168,6 +172,18 @@ def unless_empty(read: Callable[[str], object], default: object = None) -> Calla
     return lambda text: read(text) if text else default
 
 
+def read_boolean(text: str) -> bool:
+    """Return a boolean in a form that Go's flags accept."""
+    if text not in _BOOLEANS:
+        raise ValueError("is not a boolean: give true or false")
+    return _BOOLEANS[text]
+
+
+def read_public_host(text: str) -> str:
+    """Return a host without the dot of absolute DNS names, which certificates and URLs do not have."""
+    return read_host(text).removesuffix(".")
+
+
 def read_host(text: str) -> str:
     """Return a DNS name or an IP address; brackets around an IPv6 address are removed."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
@@ -199,6 +215,11 @@ def read_address(text: str) -> tuple[str, int]:
     except ValueError:
         pass
     raise ValueError("is not an address: give host:port, such as db.example.com:5432 or [::1]:5432")
+
+
+def read_path(text: str) -> Path | None:
+    """Return a path; None if it is empty, as for an option of kube-apiserver that is not set."""
+    return Path(text) if text else None
 
 
 def read_file(text: str) -> Path:

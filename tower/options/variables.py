@@ -23,15 +23,15 @@ authentication-config authentication-kubeconfig authentication-token-webhook-cac
 authentication-token-webhook-config-file authentication-token-webhook-version authorization-kubeconfig
 authorization-mode authorization-policy-file authorization-webhook-cache-authorized-ttl
 authorization-webhook-cache-unauthorized-ttl authorization-webhook-config-file authorization-webhook-version
-buffer-budget ca-cert ca-hash ca-key cert-dir client-ca-file cloud-config cloud-provider cluster-ports
-cors-allowed-origins external-hostname grace health-address health-port host host-key
+bind-address buffer-budget ca-cert ca-hash ca-key cert-dir client-ca-file cloud-config cloud-provider
+cluster-ports cors-allowed-origins external-hostname grace health-address health-port host host-key
 insecure-skip-kubelet-tls-verify insecure-v1-any-host-key install-crds keepalive key-secret
 keys-from-state-dir kubeconfig kubelet-certificate-authority kubelet-port kubernetes-service kubesphere-compat
 kubesphere-host kubesphere-ports kubesphere-service leader-elect leader-elect-lease-duration
-leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels login-client-id
-login-client-secret-file login-device-code login-session-ttl login-without-refresh-token login-workload-ttl
-max-connections max-connections-per-address
-max-credential-ttl max-mutating-requests-inflight max-requests-inflight max-requests-inflight-per-cluster
+leader-elect-renew-deadline leader-elect-retry-period log-file log-format log-levels logging-format
+login-client-id login-client-secret-file login-device-code login-session-ttl login-without-refresh-token
+login-workload-ttl max-connections max-connections-per-address max-credential-ttl
+max-mutating-requests-inflight max-requests-inflight max-requests-inflight-per-cluster
 max-requests-inflight-per-user max-retry max-retry-interval max-streams-per-user max-tunnels-per-cluster
 max-tunnels-per-key member-kubeconfig metrics-host metrics-port min-request-timeout name namespace new-ca
 new-host-key no-impersonation node-files nodes nodes-file nodes-from-api oidc-ca-file oidc-client-id

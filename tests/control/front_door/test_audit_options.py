@@ -81,7 +81,7 @@ class AuditOptionsTests(SynchronousTestCase):
                 "invalid audit batch webhook throttle burst 0, must be a positive number",
             ),
             ([HOOK, "--audit-webhook-batch-throttle-qps=nan"], "give a number such as 10"),
-            ([HOOK, "--audit-webhook-batch-throttle-enable=x"], "neither true nor false"),
+            ([HOOK, "--audit-webhook-batch-throttle-enable=x"], "is not a boolean: give true or false"),
             (["--audit-policy-file=/p"], "has no effect without --audit-log-path or"),
         ):
             self.assertIn(error, str(self.assertRaises(UsageError, parsed, *arguments)), arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from functools import partial
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -79,6 +80,28 @@ class UserAuthenticationTests(SynchronousTestCase):
         self.assertRaises(Unauthorized, union.check, identity)
         self.assertEqual(self.changes, 1)
         self.assertRaises(ssl.SSLError, shake, self.serving.context, client)
+
+    def test_several_files(self) -> None:
+        """The CAs of all files count; each is followed, and must have some."""
+        other, second = Company.root("other", now=self.now), self.folder / "other.crt"
+        second.write_bytes(other.pem)
+        self.options.append(f"--client-ca-file={second}")
+        methods = self.methods()
+        union = AuthenticatorUnion(*methods.by_certificate)
+        identities = []
+        for company in (self.company, other):
+            issued = company.issue(subject("jane"), self.now - DAY, self.now + DAY)
+            chain = sent(issued)
+            shake(self.serving.context, client_context(self.serving_ca, shows=issued))
+            identities.append(union.authenticate(Presented(chain[0], None, None, partial(list, chain))))
+        second.write_bytes(self.company.pem)
+        methods.check_files()
+        union.check(identities[0])  # type: ignore[arg-type]
+        self.assertRaises(Unauthorized, union.check, identities[1])
+        second.write_bytes(b"")
+        with self.assertRaises(ConfigurationError) as caught:
+            self.methods()
+        self.assertIn(f"--client-ca-file {second}: missing content", str(caught.exception))
 
     def test_tokens(self) -> None:
         """The method follows the file; TLS goes on as before."""

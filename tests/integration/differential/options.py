@@ -24,6 +24,7 @@ _NO_LOGIN = Difference(STARTS, "user '': must be 1 to 253 printable characters",
 _X = "--external-hostname=a"
 _RH = "--requestheader-client-ca-file={f}/ca.crt"
 _RU = "--requestheader-username-headers=X-Remote-User"
+_OIDC, _CLIENT = "--oidc-issuer-url=https://a", "--oidc-client-id=a"
 _HOOK = "--authentication-token-webhook-config-file={d}/hook"
 _RULES = "--authorization-webhook-config-file={d}/hook"
 _ISSUER = "--service-account-issuer=https://a"
@@ -124,6 +125,18 @@ OPTIONS = Table(
         start("--secure-port=x", other=_NUMBER),
         start("--anonymous-auth=x", other=_BOOLEAN),
         start("--profiling=x", other=_BOOLEAN),
+        *(
+            start(option, other=_BOOLEAN)
+            for option in (
+                "--anonymous-auth=",
+                "--anonymous-auth=yes",
+                "--anonymous-auth=tRUE",
+                "--profiling=on",
+                "--audit-log-truncate-enabled=no",
+                "--audit-webhook-batch-throttle-enable=yes",
+            )
+        ),
+        *(start(f"--profiling={value}") for value in ("1", "T", "TRUE", "f", "False")),
         start(
             "--nothing",
             other=Difference(
@@ -140,11 +153,54 @@ OPTIONS = Table(
             start(f"--{name}=")
             for name in (
                 "advertise-address",
+                "api-audiences",
+                "audit-policy-file",
+                "audit-webhook-config-file",
+                "authentication-config",
+                "authentication-token-webhook-config-file",
+                "authorization-policy-file",
+                "authorization-webhook-config-file",
+                "bind-address",
+                "cert-dir",
+                "client-ca-file",
                 "cors-allowed-origins",
                 "external-hostname",
+                "kubelet-certificate-authority",
+                "oidc-ca-file",
+                "oidc-issuer-url",
+                "requestheader-allowed-names",
+                "requestheader-client-ca-file",
+                "requestheader-extra-headers-prefix",
+                "requestheader-group-headers",
+                "requestheader-uid-headers",
+                "requestheader-username-headers",
+                "service-account-jwks-uri",
+                "tls-cert-file",
                 "tls-cipher-suites",
                 "tls-min-version",
+                "token-auth-file",
             )
+        ),
+        start("--tls-cert-file=", "--tls-private-key-file="),
+        start(_RH, _RU, "--requestheader-allowed-names="),
+        start(_OIDC, _CLIENT, "--oidc-ca-file=", "--oidc-signing-algs="),
+        start("--external-hostname=a."),
+        start("--api-audiences=a", "--api-audiences=b"),
+        start("--authorization-mode=", "--authorization-mode=RBAC"),
+        start("--authorization-mode=RBAC", "--authorization-mode="),
+        start("--authorization-mode=RBAC", "--authorization-mode=RBAC"),
+        start("--authorization-mode=Foo", "--authorization-mode=RBAC"),
+        start("--cors-allowed-origins=a", "--cors-allowed-origins=^b$"),
+        start("--tls-cipher-suites=FOO", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"),
+        start("--tls-cipher-suites=FOO", "--tls-cipher-suites=BAR"),
+        start(_OIDC, _CLIENT, "--oidc-signing-algs=FOO", "--oidc-signing-algs=RS256"),
+        start(_RH, "--requestheader-username-headers=,", _RU),
+        start(_RH, _RU, "--requestheader-group-headers=,", "--requestheader-group-headers=a"),
+        start(_RH, _RU, "--requestheader-extra-headers-prefix=,", "--requestheader-extra-headers-prefix=a"),
+        start(
+            "--client-ca-file={f}/none",
+            "--client-ca-file={f}/ca.crt",
+            other=Difference(STARTS, "no such file", "kube-apiserver uses only the last file"),
         ),
         start("--tls-min-version=VersionTLS14"),
         start("--tls-min-version=TLS12"),

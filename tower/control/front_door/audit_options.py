@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
 
 from tower.control.front_door.authorization_options import AuthorizationOptions
-from tower.options.base import Parameter, flag, parameter
-from tower.options.values import read_duration
+from tower.options.parameters import Parameter, flag, parameter
+from tower.options.values import read_boolean, read_duration, read_path
 from tower.web.access.audit.destinations import BATCH, MODES
 from tower.web.access.audit.formats import FORMATS
 
@@ -18,8 +17,6 @@ _VERSION = "audit.k8s.io/v1"
 
 # Megabytes of the largest file that `RotatingFile` counts.
 _LARGEST_FILE = 1_000_000
-
-_TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
 #: Default largest event and batch, B.
 EVENT_SIZE = 100 * 1024
@@ -44,12 +41,6 @@ def _read_rate(text: str) -> float:
     if rate is None or not abs(rate) < 1e9:
         raise ValueError("is not a rate: give a number such as 10 or 0.5")
     return rate
-
-
-def _read_flag(text: str) -> bool:
-    if text.lower() not in (*_TRUE, *_FALSE):
-        raise ValueError("is neither true nor false: give one of them")
-    return text.lower() in _TRUE
 
 
 def _read_wait(text: str) -> float:
@@ -94,7 +85,7 @@ class AuditOptions(AuthorizationOptions):
             None,
             "File with the audit policy (audit.k8s.io/v1 Policy).  Read again when it changes.  [default: "
             "the metadata of all requests]",
-            Path,
+            read_path,
         ),
         parameter("audit-log-path", None, "Audit log file, or - for standard output."),
         parameter("audit-log-format", "json", "Audit log format: json (audit.k8s.io/v1) or legacy."),
@@ -113,7 +104,7 @@ class AuditOptions(AuthorizationOptions):
             "audit-webhook-config-file",
             None,
             "File in kubeconfig format that describes the webhook of audit events.",
-            Path,
+            read_path,
         ),
         parameter("audit-webhook-version", _VERSION, "API version of the events for the webhook."),
         _mode("webhook"),
@@ -142,7 +133,7 @@ class AuditOptions(AuthorizationOptions):
             "audit-webhook-batch-throttle-enable",
             "true",
             "Limit the number of batches per second: true or false.",
-            _read_flag,
+            read_boolean,
         ),
         parameter(
             "audit-webhook-batch-throttle-qps", "10", "Average number of batches per second.", _read_rate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +11,8 @@ from typing import ClassVar
 from twisted.python import usage
 
 from tower.control.front_door.login_options import LoginOptions
-from tower.options.base import Parameter, parameter
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import read_path, unless_empty
 from tower.web.access.authentication.request_header import FrontProxyFields
 
 #: Options of front proxies.
@@ -59,7 +60,7 @@ def _read_headers(text: str, option: str) -> tuple[bytes, ...]:
 
 def _headers(name: str, doc: str) -> Parameter:
     option = f"requestheader-{name}"
-    return parameter(option, None, doc, partial(_read_headers, option=option))
+    return list_parameter(option, None, doc, unless_empty(partial(_read_headers, option=option)))
 
 
 class AuthenticationOptions(LoginOptions):
@@ -67,31 +68,24 @@ class AuthenticationOptions(LoginOptions):
 
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter(
-            "client-ca-file",
-            None,
-            "File with the CAs of client certificates (PEM) that authenticate users: the common name is the "
-            "user, organizations are groups.  Read again when it changes.",
-            Path,
-        ),
-        parameter(
             "token-auth-file",
             None,
             'File with bearer tokens of users, as lines TOKEN,USER,UID,"GROUP,GROUP"; TOKEN may be '
             "sha256:HASH.  Read again when it changes.",
-            Path,
+            read_path,
         ),
         parameter(
             "requestheader-client-ca-file",
             None,
             "File with the CAs (PEM) of front proxies, which send the user's name in header fields.  Read "
             "again when it changes.",
-            Path,
+            read_path,
         ),
-        parameter(
+        list_parameter(
             "requestheader-allowed-names",
             None,
             "Comma-separated common names of front proxies' certificates.  [default: all of that CA]",
-            _read_names,
+            unless_empty(_read_names),
         ),
         _headers("username-headers", "Comma-separated header fields with the user, such as X-Remote-User."),
         _headers("group-headers", "Comma-separated header fields with groups, such as X-Remote-Group."),
@@ -101,6 +95,17 @@ class AuthenticationOptions(LoginOptions):
             "Comma-separated prefixes of header fields with more about the user, such as X-Remote-Extra-.",
         ),
     ]
+
+    repeated = LoginOptions.repeated | {"client-ca-file"}
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(environ)
+        self.client_ca_files: list[Path] = []
+
+    def opt_client_ca_file(self, text: str) -> None:
+        """CAs (PEM) of users' certificates: common name is user, organizations are groups.  Repeatable."""
+        if text:
+            self.client_ca_files.append(Path(text))
 
     def check_rules(self) -> None:
         """See `EnvironmentOptions.check_rules`."""

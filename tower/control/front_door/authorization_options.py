@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
 
 from tower.control.front_door.server_options import ServerOptions
 from tower.kube.access.reviews import VERSIONS
-from tower.options.base import Parameter, parameter
-from tower.options.values import read_duration
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import read_duration, read_path
 
 #: Values of ``--authorization-mode``.
 ALWAYS_ALLOW, ALWAYS_DENY, ABAC, RBAC, WEBHOOK = MODES = (
@@ -50,7 +49,7 @@ class AuthorizationOptions(ServerOptions):
     """Options of the modes of authorization."""
 
     optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter(
+        list_parameter(
             "authorization-mode",
             ALWAYS_ALLOW,
             "Comma-separated modes that authorize users' requests into clusters, in order: AlwaysAllow (the "
@@ -61,20 +60,20 @@ class AuthorizationOptions(ServerOptions):
             "authorization-policy-file",
             None,
             "File with policies for the mode ABAC, one JSON object per line.  Read again when it changes.",
-            Path,
+            read_path,
         ),
         parameter(
             "authorization-kubeconfig",
             None,
             "Kubeconfig of the cluster whose roles and bindings the mode RBAC uses.  [default: those of "
             "Tower's own API]",
-            Path,
+            read_path,
         ),
         parameter(
             "authorization-webhook-config-file",
             None,
             "File in kubeconfig format that describes the webhook of the mode Webhook.",
-            Path,
+            read_path,
         ),
         parameter(
             "authorization-webhook-version",

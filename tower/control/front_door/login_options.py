@@ -9,10 +9,9 @@ from attrs import evolve
 from twisted.python import usage
 
 from tower.control.front_door.oidc_options import OIDCOptions
-from tower.control.host_options import read_boolean
-from tower.options.base import Parameter, flag, parameter
 from tower.options.errors import OptionError
-from tower.options.values import read_duration
+from tower.options.parameters import Parameter, flag, parameter
+from tower.options.values import read_boolean, read_duration
 from tower.web.access.authentication.oidc.configuration import AuthenticationConfiguration
 from tower.web.access.authentication.oidc.issuer import IssuerSettings
 from tower.web.login.login_settings import LoginSettings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from twisted.python import usage
@@ -11,10 +10,10 @@ from twisted.python import usage
 from tower.control.front_door.token_options import TokenOptions
 from tower.errors import ConfigurationError
 from tower.net.verifying_agent import trust_of_file
-from tower.options.base import Parameter, parameter
 from tower.options.errors import OptionError
 from tower.options.followed_file import FollowedFile
-from tower.options.values import read_file
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import read_file, read_path, unless_empty
 from tower.web.access.authentication.oidc.configuration import (
     AuthenticationConfiguration,
     read_configuration,
@@ -24,6 +23,9 @@ from tower.web.access.authentication.oidc.issuer import ALGORITHMS, ClaimSource,
 
 #: Value of ``--oidc-username-prefix`` for no prefix.
 NO_PREFIX = "-"
+
+#: Default of ``--oidc-signing-algs``.
+_ALGORITHM = "RS256"
 
 _FLAGS = (
     "oidc-issuer-url",
@@ -58,7 +60,7 @@ class OIDCOptions(TokenOptions):
             None,
             "File with an AuthenticationConfiguration (apiserver.config.k8s.io/v1), for several OpenID "
             "issuers and anonymous users; read again when it changes.  It excludes --oidc-*.",
-            Path,
+            read_path,
         ),
         parameter(
             "oidc-issuer-url",
@@ -71,7 +73,7 @@ class OIDCOptions(TokenOptions):
             None,
             "File with the CAs of the issuer's certificate (PEM), read at each connection.  "
             "[default: the system's CAs]",
-            read_file,
+            unless_empty(read_file),
         ),
         parameter("oidc-username-claim", "sub", "Claim with the user name."),
         parameter(
@@ -81,11 +83,11 @@ class OIDCOptions(TokenOptions):
         ),
         parameter("oidc-groups-claim", None, "Claim with the groups: a text or a list of texts."),
         parameter("oidc-groups-prefix", None, "Prefix of groups."),
-        parameter(
+        list_parameter(
             "oidc-signing-algs",
-            "RS256",
+            _ALGORITHM,
             f"Comma-separated signature algorithms of ID tokens, some of {', '.join(ALGORITHMS)}.",
-            _read_algorithms,
+            unless_empty(_read_algorithms, (_ALGORITHM,)),
         ),
     ]
     repeated = TokenOptions.repeated | {"oidc-required-claim"}

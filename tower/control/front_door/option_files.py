@@ -17,8 +17,9 @@ from tower.control.proxy_options import Options
 from tower.control.serving_reload import given_ca
 from tower.errors import ConfigurationError
 from tower.kube.access.abac import parse_policies
+from tower.kube.kubeconfig import load_kubeconfig
 from tower.kube.rest.rest_config import RestConfig
-from tower.options.followed_file import FollowedFile
+from tower.options.followed_file import FollowedFile, FollowedFiles
 from tower.reactor.interfaces import IReactor
 from tower.store.audit_log import check_log
 from tower.trust.certificate_directory import has_pair
@@ -42,10 +43,10 @@ _KUBECONFIGS = (
 _USERS, _FRONT_PROXIES = "client-ca-file", "requestheader-client-ca-file"
 
 
-def file_rules(options: Options, reactor: IReactor, now: float) -> Iterator[Rule]:
+def file_rules(options: Options, reactor: IReactor | None, now: float) -> Iterator[Rule]:
     """Yield the checks of the files of all options that are set.
 
-    :param reactor: for clients of other servers, which do not connect.
+    :param reactor: for clients of other servers, which do not connect; None: their kubeconfigs are only read.
     :param now: s since the epoch.
     """
     yield partial(given_ca, options, now)
@@ -89,17 +90,19 @@ def _serving(options: Options) -> Iterator[Rule]:
 def _authorities(options: Options) -> Iterator[Rule]:
     """Yield the checks of the CAs of users and of front proxies, and of both together."""
     parse = partial(ClientAuthorities.of_pem, is_own=_is_not_own)
-    found: dict[str, FollowedFile[ClientAuthorities]] = {}
+    found: dict[str, FollowedFiles[ClientAuthorities]] = {}
+    front_file: Path | None = options[_FRONT_PROXIES]
+    paths = {_USERS: options.client_ca_files, _FRONT_PROXIES: [front_file] if front_file else []}
 
     def read(option: str) -> None:
-        found[option] = FollowedFile(option, options[option], parse)
+        found[option] = FollowedFiles(option, paths[option], parse)
 
     def compare() -> None:
         if len(found) == 2 and not options["requestheader-allowed-names"]:
             check_apart(found[_FRONT_PROXIES], found[_USERS])
 
-    for option in (_USERS, _FRONT_PROXIES):
-        if options[option] is not None:
+    for option, given in paths.items():
+        if given:
             yield partial(read, option)
     yield compare
 
@@ -113,9 +116,12 @@ def _read(option: str, path: Path, parse: Callable[[bytes], object]) -> None:
     FollowedFile(option, path, parse)
 
 
-def _read_kubeconfig(option: str, path: Path, reactor: IReactor) -> None:
+def _read_kubeconfig(option: str, path: Path, reactor: IReactor | None) -> None:
     try:
-        RestConfig.from_kubeconfig(path, reactor)
+        if reactor is None:
+            load_kubeconfig(path, allow_plugin=True)
+        else:
+            RestConfig.from_kubeconfig(path, reactor)
     except ConfigurationError as e:
         raise ConfigurationError(f"--{option}: {e}") from e
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tower.control.front_door.serving_options import ServingOptions
-from tower.options.base import Parameter, flag, parameter
+from tower.options.parameters import Parameter, flag, list_parameter, parameter
 from tower.options.values import parse_duration, read_count, read_duration, unless_empty
 from tower.web.gateway.cross_origin import CrossOrigin, origin_pattern
 
@@ -72,7 +72,7 @@ class ServerOptions(ServingOptions):
             "twice as long.",
             _read_seconds,
         ),
-        parameter(
+        list_parameter(
             "cors-allowed-origins",
             None,
             "Comma-separated regular expressions of origins whose pages may use the front door and the "

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
-from pathlib import Path
 from typing import ClassVar, Self
 
 from twisted.python import usage
 
 from tower.control.front_door.authentication_options import AuthenticationOptions
 from tower.net.tls.cipher_suites import ServerSettings, read_suites, read_version
-from tower.options.base import Parameter, parameter
 from tower.options.errors import OptionError
-from tower.options.values import read_host, read_ip_address, unless_empty
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import read_ip_address, read_path, read_public_host, unless_empty
 from tower.trust.certificate_directory import pair_in
 from tower.trust.named_certificates import PairFiles, read_pair
 
@@ -37,7 +36,7 @@ class ServingOptions(AuthenticationOptions):
             None,
             "Host name for users: in kubeconfigs and the URLs of clusters.  "
             "[default: --publish-service-address]",
-            unless_empty(read_host),
+            unless_empty(read_public_host),
         ),
         parameter(
             "tls-cert-file",
@@ -45,15 +44,15 @@ class ServingOptions(AuthenticationOptions):
             "Certificate file for the host name of users, and of agents if it is the same; its root CA "
             "comes last.  "
             "[default: a certificate of Tower's CA]",
-            Path,
+            read_path,
         ),
-        parameter("tls-private-key-file", None, "Private key file of --tls-cert-file.", Path),
+        parameter("tls-private-key-file", None, "Private key file of --tls-cert-file.", read_path),
         parameter(
             "cert-dir",
             None,
             "Directory of tower-proxy.crt and tower-proxy.key, used as --tls-cert-file and its key if these "
             "are not set.  The proxy makes a self-signed pair if there is none.",
-            Path,
+            read_path,
         ),
         parameter(
             "tls-min-version",
@@ -61,7 +60,7 @@ class ServingOptions(AuthenticationOptions):
             "Minimum version of TLS: VersionTLS12 or VersionTLS13.",
             unless_empty(read_version, read_version(_VERSION)),
         ),
-        parameter(
+        list_parameter(
             "tls-cipher-suites",
             None,
             "Comma-separated cipher suites for TLS 1.2, by kube-apiserver's names.  [default: OpenSSL's]",

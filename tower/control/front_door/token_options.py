@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from twisted.python import usage
 
-from tower.control.host_options import HostOptions, read_boolean
+from tower.control.host_options import HostOptions
 from tower.kube.access.reviews import VERSIONS
-from tower.options.base import Parameter, parameter
 from tower.options.go_urls import url_problem
-from tower.options.values import parse_duration
+from tower.options.parameters import Parameter, list_parameter, parameter
+from tower.options.values import parse_duration, read_boolean, read_path, unless_empty
 from tower.web.access.authentication.oidc.configuration_checks import url_problems
 
 _BARE = ("--anonymous-auth", "--anonymous_auth")
@@ -49,24 +49,25 @@ class TokenOptions(HostOptions):
             "system:unauthenticated.",
             read_boolean,
         ),
-        parameter(
+        list_parameter(
             "api-audiences",
             None,
             "Comma-separated audiences that tokens of service accounts, and reviewed tokens, must be for.  "
             "[default: the issuers, for service accounts; any, for reviewed tokens]",
-            _read_audiences,
+            unless_empty(_read_audiences),
         ),
         parameter(
             "service-account-jwks-uri",
             None,
             "URL of the service accounts' keys, in place of the one in the issuers' discovery documents; "
             "https only.",
+            unless_empty(str),
         ),
         parameter(
             "authentication-token-webhook-config-file",
             None,
             "File in kubeconfig format that describes a webhook, which reviews bearer tokens.",
-            Path,
+            read_path,
         ),
         parameter(
             "authentication-token-webhook-version",
@@ -85,7 +86,7 @@ class TokenOptions(HostOptions):
             "authentication-kubeconfig",
             None,
             "Kubeconfig of a cluster, such as the host cluster, whose API server reviews bearer tokens.",
-            Path,
+            read_path,
         ),
     ]
     repeated = frozenset({"service-account-issuer", "service-account-key-file"})

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from tower.control.front_door.authentication_options import AuthenticationOptions
 from tower.errors import ConfigurationError
-from tower.options.followed_file import FollowedFile
+from tower.options.followed_file import Followed, FollowedFile, FollowedFiles
 from tower.reactor.signals import Reloads
 from tower.trust.client_authorities import ClientAuthorities
 from tower.trust.pki import public_key_hash
@@ -34,7 +34,7 @@ class UserAuthentication:
 
     by_certificate: Sequence[AuthenticationMethod]
     by_token: Sequence[AuthenticationMethod]
-    _files: Sequence[FollowedFile[Any]]
+    _files: Sequence[Followed[Any, Any]]
     on_change: Callable[[], object] = field(default=lambda: None, init=False)
 
     @classmethod
@@ -54,11 +54,11 @@ class UserAuthentication:
         """
         by_certificate: list[AuthenticationMethod] = []
         by_token: list[AuthenticationMethod] = []
-        files: list[FollowedFile[Any]] = []
+        files: list[Followed[Any, Any]] = []
         parse = partial(ClientAuthorities.of_pem, is_own=partial(_is_of, users))
         users_file = front_file = None
-        if options["client-ca-file"] is not None:
-            users_file = FollowedFile("client-ca-file", options["client-ca-file"], parse)
+        if options.client_ca_files:
+            users_file = FollowedFiles("client-ca-file", options.client_ca_files, parse)
             by_certificate.append(CertificateAuthenticator(users_file, seconds))
         fields = options.front_proxy_fields
         if fields is not None:
@@ -74,7 +74,9 @@ class UserAuthentication:
                     partial(_signs, users_file),
                 ),
             )
-        authorities = [each for each in (users_file, front_file) if each is not None]
+        authorities: list[Followed[Any, ClientAuthorities]] = [
+            each for each in (users_file, front_file) if each is not None
+        ]
         files += authorities
         path = options["token-auth-file"]
         if path is not None:
@@ -108,13 +110,13 @@ class UserAuthentication:
             each.check()
 
 
-def _signs(file: FollowedFile[ClientAuthorities] | None, anchor: str) -> bool:
+def _signs(file: Followed[Any, ClientAuthorities] | None, anchor: str) -> bool:
     """Return whether *file* has the CA *anchor*."""
     return file is not None and anchor in file.value.anchors
 
 
 def check_apart(
-    front: FollowedFile[ClientAuthorities], users: FollowedFile[ClientAuthorities] | None
+    front: Followed[Any, ClientAuthorities], users: Followed[Any, ClientAuthorities] | None
 ) -> None:
     """:raise ConfigurationError: every user of --client-ca-file would be a front proxy."""
     if any(_signs(users, anchor) for anchor in front.value.anchors):
