@@ -159,8 +159,15 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(request.channel.taken(), b"")
         request.channel.deliver(head.replace(b"GET", b"DELETE"))
         self.assertIn(b"forbidden by the owner of cluster alpha", request.channel.taken())
+        late = self.want(b"db")
         gate.use(OwnerPolicy((OwnerRule(access="read-only"),)))
         self.assertTrue(incoming.channel.aborted)
+        with capturedLogs() as logs:
+            self.dialed[-1].callback(FakePipe())
+        self.assertTrue(late.channel.aborted)
+        self.assertEqual(
+            [log.get("text") for log in logs], ["no rule of the agent's policy permits streams to db"]
+        )
 
     def test_kubernetes(self) -> None:
         """The API server is dialed with TLS, and requests are checked and get the credential."""

@@ -12,7 +12,7 @@ from tower.server.api_requests import ApiRequests
 from tower.web.access.authentication.identity import Identity
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
-from tower.web.limits.caps import Cap
+from tower.web.limits.caps import ClusterCap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import PATIENCE, SeatPool
 from tower.web.outcome import Outcome, Response, StreamingResponse
@@ -32,7 +32,7 @@ class ApiRequestsTests(SynchronousTestCase):
         self.waiting: list[Deferred[Outcome]] = []
         self.cancelled = 0
         self.pool = SeatPool(2)
-        self.limits = DoorLimits(self.pool, by_cluster=Cap(1, "cluster", "max-requests-inflight-per-cluster"))
+        self.limits = DoorLimits(self.pool, by_cluster=ClusterCap(1))
         chain: Any = self.filter
         self.kit.gateway = Gateway(
             self.clock,

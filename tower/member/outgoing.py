@@ -170,8 +170,9 @@ class Outgoing:
             RequestRelay(channel, connection, rewrite, self.rejections, self.unfinished).start()
             return
         join(channel, connection)
-        if owner is not None:
-            owner.watch_stream(channel, name)
+        text = owner.watch_stream(channel, name) if owner is not None else ""
+        if text:
+            self.rejections.log("streams were cut", "cut a stream: {text}", text=text)
 
 
 @define(eq=False)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.control.metrics.proxy_metrics import ProxyCollector, ProxyMetrics, proxy_registry
 from tower.metrics.histogram import DELAY_BOUNDS, Histogram
 from tower.net.budget import Budget
-from tower.web.limits.caps import Cap
+from tower.web.limits.caps import ClusterCap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import SeatPool
 
@@ -84,7 +84,7 @@ class ProxyMetricsTests(SynchronousTestCase):
                 part(unproven=part(evicted=7)),
                 audit if is_there else None,
                 audit_log,
-                DoorLimits(SeatPool(400), None, Cap(1, "cluster", "max-requests-inflight-per-cluster")),
+                DoorLimits(SeatPool(400), None, ClusterCap(1)),
             )
             metrics.requests.too_many = 9
             writing = metrics.page.pieces()

@@ -20,6 +20,7 @@ from tower.member.policy.owner_gate import KINDS_LIMIT, OwnerGate
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule
 from tower.member.targets import TargetRefused
 from tower.net.pipes import NO_RECEIVER, join
+from tower.reactor.log_batch import FEW
 
 API_SERVER = Upstream(b"", b"Host: kubernetes\r\n", b"Authorization: Bearer s3cret\r\n")
 POD = "/api/v1/namespaces/dev/pods/shell"
@@ -203,12 +204,44 @@ class OwnerGateTests(SynchronousTestCase):
         self.use()
         self.assertTrue(other.aborted)
 
+    def cut(self, *rules: OwnerRule) -> list[str]:
+        """Use a policy and return why it cut streams, in the order of the log."""
+        with capturedLogs() as logs:
+            self.use(*rules)
+        return [log["text"] for log in logs if "text" in log]
+
+    def test_reason_of_a_cut(self) -> None:
+        """The log names the user and a request that is no longer permitted, or the target."""
+        self.use(OwnerRule(), OwnerRule(targets=("db",)))
+        self.passes(head())
+        self.passes(head(f"{POD}/exec", "POST", "joe", "Connection: Upgrade", "Upgrade: SPDY/3.1"))
+        self.assertEqual(self.gate.watch_stream(open_pipe(), "db"), "")
+        only = "the agent's policy permits only"
+        self.assertEqual(
+            self.cut(OwnerRule(access="no-exec")),
+            [
+                f'user "joe" must not create pods/exec in namespace "dev": {only} no-exec access',
+                "no rule of the agent's policy permits streams to db",
+            ],
+        )
+
+    def test_reasons_of_many_cuts(self) -> None:
+        """A change that cuts many streams logs a limited number of reasons, and the number of streams."""
+        self.use(OwnerRule())
+        for number in range(FEW + 3):
+            self.gate.guard(open_pipe(), self.policy.rewrite)(head(user=f"u{number}\u202e"))
+        with capturedLogs() as logs:
+            reasons = self.cut()
+        self.assertEqual(len(reasons), FEW)
+        self.assertTrue(all(text.isprintable() for text in reasons))
+        self.assertEqual([log["count"] for log in logs if "count" in log], [FEW + 3])
+
     def test_many_kinds(self) -> None:
         """A channel with too many kinds of requests is cut at any change."""
         self.use(OwnerRule())
         for number in range(KINDS_LIMIT + 1):
             self.passes(head(f"/api/v1/namespaces/n{number}/pods"))
-        self.gate.use(OwnerPolicy((OwnerRule(), OwnerRule())))
+        self.assertIn(f"more than {KINDS_LIMIT} kinds of requests", *self.cut(OwnerRule(), OwnerRule()))
         self.assertTrue(self.channel.aborted)
 
     def test_upgrade(self) -> None:
@@ -305,5 +338,5 @@ class OwnerGateTests(SynchronousTestCase):
         error = self.assertRaises(TargetRefused, self.gate.check_target, "db")
         self.assertIn("permits streams to db only Mon 11:00-13:00 UTC", str(error))
         late = open_pipe()
-        self.gate.watch_stream(late, "db")
+        self.assertEqual(self.gate.watch_stream(late, "db"), str(error).partition("cluster alpha: ")[2])
         self.assertTrue(late.aborted)

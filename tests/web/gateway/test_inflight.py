@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import Issues, authenticated, issue
-from tests.fakes.gateway import Kit, as_sessions, get, ok
+from tests.fakes.gateway import Jane, Kit, as_sessions, get, ok
 from tower.errors import Unauthorized
 from tower.web.access.authentication.anonymous import AnonymousAuthenticator
 from tower.web.access.authentication.identity import Identity
@@ -18,7 +18,7 @@ from tower.web.access.authentication.presented import Presented
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.inflight import take_own_place
 from tower.web.gateway.request import Request
-from tower.web.limits.caps import Cap
+from tower.web.limits.caps import Cap, ClusterCap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import PATIENCE, SeatPool
 from tower.web.outcome import BodyStream, Outcome, RawStream, StreamingResponse
@@ -40,17 +40,20 @@ class LimitedTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Replace the kit's gateway."""
         self.kit = kit = Kit()
-        self.limits = DoorLimits(by_cluster=Cap(LIMIT, "cluster", "max-requests-inflight-per-cluster"))
+        self.users = 0
+        self.limits = DoorLimits(by_cluster=ClusterCap(LIMIT))
         kit.gateway = Gateway(Clock(), kit.route, kit.pool, as_sessions(kit.sessions), inflight=self.limits)
 
     @property
     def counts(self) -> dict[str, int]:
         """Requests in flight by cluster."""
         assert self.limits.by_cluster is not None
-        return self.limits.by_cluster.counts
+        return self.limits.by_cluster.total.counts
 
     def ask(self, target: bytes = PODS, *fields: bytes) -> Any:
-        """Return a user with a request."""
+        """Return another user with a request."""
+        self.users += 1
+        self.kit.jane = Jane(f"user-{self.users}")
         user = self.kit.connect()
         user.deliver(get(target, *fields))
         return user
@@ -86,6 +89,20 @@ class LimitedTests(SynchronousTestCase):
         self.assertEqual(self.counts, {"alpha": LIMIT})
         self.kit.pipe.deliver(SWITCHED)
         self.assertEqual(self.counts, {"alpha": LIMIT - 1})
+
+    def test_one_user_leaves_room(self) -> None:
+        """Uploads of one user to a cluster, however many, do not keep another user out."""
+        self.limits.by_cluster = ClusterCap(5)
+        upload = get(PODS, b"Content-Length: 9").replace(b"GET", b"POST")
+        jane = [self.kit.connect() for _ in range(9)]
+        for user in jane:
+            user.deliver(upload + b"{")
+        answers = [user.taken() for user in jane]
+        self.assertEqual([answer[9:12] for answer in answers], [b""] * 3 + [b"429"] * 6)
+        self.assertIn(b"user jane has 3 in progress in cluster alpha", answers[-1])
+        joe = self.ask()
+        self.kit.pipe.deliver(ok())
+        self.assertTrue(joe.taken().startswith(b"HTTP/1.1 200 "))
 
     def test_every_end_frees_a_place(self) -> None:
         """A request is not counted after its answer, a disconnect, or the loss of its cluster."""
@@ -140,6 +157,23 @@ class SharedTests(SynchronousTestCase):
         pipes[1].deliver(ok())
         self.assertEqual(self.waiting, 0)
         self.assertEqual(users[5].taken(), b"")
+
+    def test_full_cluster(self) -> None:
+        """A request that has waited for its seat is counted by its cluster, and gets 429 if that is full."""
+        self.limits.by_cluster = ClusterCap(9)
+        users = [self.ask() for _ in range(6)]
+        total = self.limits.by_cluster.total
+        self.assertEqual((total.counts, self.waiting), ({"alpha": 4}, 2))
+        total.limit = 3
+        self.kit.tunnel.pipes[0].deliver(ok())
+        self.assertEqual([user.taken()[9:12] for user in users], [b"200"] + [b""] * 3 + [b"429"] * 2)
+        self.assertEqual((total.counts, self.waiting, self.used), ({"alpha": 3}, 0, 3))
+        total.limit = 9
+        users[0].deliver(get(PODS))
+        users[4].deliver(get(PODS))
+        self.assertEqual((total.counts, self.waiting), ({"alpha": 4}, 1))
+        self.kit.tunnel.pipes[1].deliver(ok())
+        self.assertEqual((total.counts, self.waiting), ({"alpha": 4}, 0))
 
     def test_disconnect(self) -> None:
         """A client that disconnects gives up its seat or its position."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.web.limits.admissions import SILENT
-from tower.web.limits.caps import Cap
+from tower.web.limits.caps import Cap, ClusterCap
 from tower.web.limits.door_limits import DoorLimits
 from tower.web.limits.seat_pool import SeatPool
 
@@ -64,7 +64,7 @@ class PlaceTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """An upgrade that one limit rejects is counted by none."""
-        self.limits.by_cluster = Cap(0, "cluster", "max-requests-inflight-per-cluster")
+        self.limits.by_cluster = ClusterCap(0)
         with self.assertRaisesRegex(Exception, "max-requests-inflight-per-cluster is 0"):
             self.limits.enter_stream("jane", "alpha", b"GET", is_long_running=False)
         self.assertEqual((self.pool.used, self.streams.counts, self.by_user.counts), (0, {}, {}))

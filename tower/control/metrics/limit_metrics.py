@@ -27,7 +27,8 @@ class LimitsCollector(Collector):
         text_of_limits = "Values of --max-requests-inflight and --max-mutating-requests-inflight."
         sizes = {kind: float(pool.limit) for kind, pool in pools.items()}
         waiting = {kind: float(pool.waiting) for kind, pool in pools.items()}
-        caps = {"cluster": limits.by_cluster, "user": limits.by_user, "streams": limits.streams}
+        in_clusters = None if limits.by_cluster is None else limits.by_cluster.total
+        caps = {"cluster": in_clusters, "user": limits.by_user, "streams": limits.streams}
         refused = {reason: float(cap.refused) for reason, cap in caps.items() if cap is not None}
         refused["queue-full"] = float(sum(pool.refused for pool in pools.values()))
         refused["time-out"] = float(limits.timed_out)

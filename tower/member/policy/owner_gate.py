@@ -22,6 +22,7 @@ from tower.kube.system_identities import AUTHENTICATED
 from tower.member.policy.owner_action import OwnerAction, action_of, described
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule, OwnerUser, refusal_of, stream_refusal
 from tower.member.targets import TargetRefused
+from tower.reactor.log_batch import FEW
 from tower.tunnels.targets import KUBERNETES
 
 #: Most users whose identity is cached, and the longest fields of an identity that are.
@@ -41,6 +42,8 @@ _HEAD = re.compile(
 )
 _USER, _GROUP, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Extra-"
 _ANONYMOUS = "system:anonymous"
+
+_UNREAD = "the agent has not read its policy yet: see the agent's log"
 
 _Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 
@@ -67,12 +70,12 @@ class _Carried:
 
     def __init__(self, target: str = "") -> None:
         self.target = target  # the target; empty: the API server
-        self.kinds: set[tuple[OwnerUser, OwnerAction]] = set()
+        self.kinds: dict[tuple[OwnerUser, OwnerAction], str] = {}  # with the first request of each
         self.is_everything = False  # too many kinds
 
-    def add(self, kind: tuple[OwnerUser, OwnerAction]) -> None:
+    def add(self, kind: tuple[OwnerUser, OwnerAction], request: str) -> None:
         if len(self.kinds) < KINDS_LIMIT:
-            self.kinds.add(kind)
+            self.kinds[kind] = request
         else:
             self.is_everything = True
 
@@ -128,11 +131,14 @@ class OwnerGate:
     def _cut(self) -> None:
         count = 0
         for channel, carried in list(self._live.items()):
-            if carried.is_everything or not self._permits_all(carried):
+            text = self._refusal_of(carried)
+            if text:
                 self._live.pop(channel, None)
                 carried.kinds.clear()
                 channel.abort()
                 count += 1
+                if count <= FEW:
+                    self._log.info("cut a stream: {text}", text=text)
         if count:
             self._log.info(
                 "cut {count} stream{s}: the owner's policy no longer permits what {they} carried",
@@ -148,10 +154,16 @@ class OwnerGate:
         self._live[channel] = carried
         return carried
 
-    def _permits_all(self, carried: _Carried) -> bool:
+    def _refusal_of(self, carried: _Carried) -> str:
+        """Return why a channel is no longer permitted; empty if it is."""
         if carried.target:
-            return any(rule.permits_stream(carried.target) for rule in self._open)
-        return all(self._permits(user, action) for user, action in carried.kinds)
+            return self._stream_refusal(carried.target)
+        if carried.is_everything:
+            return f"it carried more than {KINDS_LIMIT} kinds of requests, and the owner's policy has changed"
+        for (user, action), request in carried.kinds.items():
+            if not self._permits(user, action):
+                return self._refusal(user, action, request)
+        return ""
 
     # Requests
 
@@ -183,13 +195,15 @@ class OwnerGate:
         if (user, action) in carried.kinds:
             return ""  # a change that forbids it cuts the channel
         if self._permits(user, action):
-            carried.add((user, action))
+            carried.add((user, action), described(method, target))
             return ""
         self.refused += 1
+        return self._prefix + self._refusal(user, action, described(method, target))
+
+    def _refusal(self, user: OwnerUser, action: OwnerAction, request: str) -> str:
         if self.policy is None:
-            return f"{self._prefix}the agent has not read its policy yet: see the agent's log"
-        text = refusal_of(self.policy, self._open, user, action, described(method, target))
-        return self._prefix + text
+            return _UNREAD
+        return refusal_of(self.policy, self._open, user, action, request)
 
     def _permits(self, user: OwnerUser, action: OwnerAction) -> bool:
         keys, protected = user.keys, self._protected
@@ -211,20 +225,29 @@ class OwnerGate:
         :raise TargetRefused: no rule permits it now.
         """
         self.look()
-        if any(rule.permits_stream(target) for rule in self._open):
-            return
-        self.refused += 1
-        text = "the agent has not read its policy yet: see the agent's log"
-        if self.policy is not None:
-            text = stream_refusal(self.policy, target)
-        raise TargetRefused("not-allowed", self._prefix + text)
+        text = self._stream_refusal(target)
+        if text:
+            self.refused += 1
+            raise TargetRefused("not-allowed", self._prefix + text)
 
-    def watch_stream(self, channel: Closable, target: str) -> None:
-        """Cut *channel*, a stream to *target*, when no rule permits it any longer; also now."""
-        carried = self._carried(channel, _Carried(target))
+    def _stream_refusal(self, target: str) -> str:
+        """Return why no rule permits a stream to *target* now; empty if one does."""
+        if any(rule.permits_stream(target) for rule in self._open):
+            return ""
+        return _UNREAD if self.policy is None else stream_refusal(self.policy, target)
+
+    def watch_stream(self, channel: Closable, target: str) -> str:
+        """Cut *channel*, a stream to *target*, when no rule permits it any longer.
+
+        :return: why it was cut now; empty if it was not.
+        """
         self.look()
-        if not self._permits_all(carried):
+        text = self._stream_refusal(target)
+        if text:
             channel.abort()
+        else:
+            self._carried(channel, _Carried(target))
+        return text
 
 
 def _user_of(identity: bytes) -> OwnerUser:

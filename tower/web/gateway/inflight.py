@@ -41,7 +41,10 @@ class Waiting(Exchange):
         """See `tower.web.limits.seat_pool.Seated`."""
         request = self._request
         request.exchange = None
+        place = request.place
         try:
+            if place is not None:
+                place.seated()
             self._go_on()
         except Exception as e:  # noqa: BLE001 - any error becomes a Status, and other users are not affected
             request.fail(e)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from tower.web.limits.caps import Cap
+from tower.web.limits.caps import Cap, ClusterCap
 from tower.web.limits.seat_pool import Ticket
 
 #: Longest time that a long-running request other than a watch has its seat without an answer, s.  The log of
@@ -13,25 +13,66 @@ from tower.web.limits.seat_pool import Ticket
 SILENT: Final = 3.0
 
 
+class ClusterShare:
+    """The part of one request in the cap of its cluster, from the time when it has its seat."""
+
+    __slots__ = ("_cap", "_cluster", "_is_counted", "_user")
+
+    def __init__(self, cap: ClusterCap, cluster: str, user: str) -> None:
+        self._cap = cap
+        self._cluster = cluster
+        self._user = user
+        self._is_counted = False
+
+    def enter(self) -> None:
+        """Count the request.
+
+        :raise StatusError: 429: see `ClusterCap.enter`.
+        """
+        self._cap.enter(self._cluster, self._user)
+        self._is_counted = True
+
+    def leave(self) -> None:
+        """Count it no longer; idempotent."""
+        if self._is_counted:
+            self._is_counted = False
+            self._cap.leave(self._cluster, self._user)
+
+
 class Place:
     """The admission of one request; `leave` is idempotent.
 
-    :ivar counts: the caps that count it, and its names there.
+    :ivar count: the cap of its user, and the user's name; None: there is none.
+    :ivar share: the part in the cap of its cluster; None: there is none.
     :ivar ticket: the seat, or a position in a queue; None: it needs none, or has given it back.
     """
 
-    __slots__ = ("_age", "counts", "ticket")
+    __slots__ = ("_age", "count", "share", "ticket")
 
-    def __init__(self, counts: list[tuple[Cap, str]], ticket: Ticket | None = None) -> None:
-        self.counts = counts
+    def __init__(self, ticket: Ticket | None = None) -> None:
+        self.count: tuple[Cap, str] | None = None
+        self.share: ClusterShare | None = None
         self.ticket = ticket
         self._age = 0
 
+    def seated(self) -> None:
+        """Count the request, which has waited for its seat, in its cluster.
+
+        :raise StatusError: 429: see `ClusterCap.enter`.
+        """
+        share = self.share
+        if share is not None:
+            share.enter()
+
     def leave(self) -> None:
         """Give up all that the request has."""
-        counts, self.counts = self.counts, []
-        for cap, name in counts:
+        count, self.count = self.count, None
+        if count is not None:
+            cap, name = count
             cap.leave(name)
+        share, self.share = self.share, None
+        if share is not None:
+            share.leave()
         ticket, self.ticket = self.ticket, None
         if ticket is not None:
             ticket.leave()
@@ -65,7 +106,7 @@ class StreamPlace(Place):
     def __init__(
         self, stream: tuple[Cap, str] | None, *, is_long_running: bool = True, patience: float = inf
     ) -> None:
-        super().__init__([])
+        super().__init__()
         self.stream = stream
         self.is_long_running = is_long_running
         self.patience = patience

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from tower.kube.status import StatusError
 from tower.web.limits.active_users import ActiveUsers
-from tower.web.limits.admissions import Place, StreamPlace
-from tower.web.limits.caps import Cap, too_many
+from tower.web.limits.admissions import ClusterShare, Place, StreamPlace
+from tower.web.limits.caps import Cap, ClusterCap, too_many
 from tower.web.limits.seat_pool import SeatPool, Ticket
 
 #: Methods of requests that change nothing.  Upstream decides by verb (``get``, ``list``, ``watch``), so there
@@ -22,7 +22,7 @@ class DoorLimits:
 
     :ivar reading: seats of requests that change nothing; None: no limit.
     :ivar mutating: seats of the others, likewise.
-    :ivar by_cluster: requests of one cluster that are not long-running.
+    :ivar by_cluster: requests of one cluster that are not long-running and do not wait for a seat.
     :ivar by_user: requests of one user that are not long-running.
     :ivar streams: long-running requests, upgrades and raw streams of one user.
     :ivar timed_out: requests that waited too long.
@@ -32,7 +32,7 @@ class DoorLimits:
         self,
         reading: SeatPool | None = None,
         mutating: SeatPool | None = None,
-        by_cluster: Cap | None = None,
+        by_cluster: ClusterCap | None = None,
         by_user: Cap | None = None,
         streams: Cap | None = None,
     ) -> None:
@@ -47,18 +47,19 @@ class DoorLimits:
     def of(cls, options: Mapping[str, Any], active: ActiveUsers | None = None) -> DoorLimits:
         """Return the limits that *options* set; *active*: see `SeatPool`."""
 
-        def cap(kind: str, option: str) -> Cap | None:
-            return Cap(options[option], kind, option) if options[option] else None
+        def cap(option: str) -> Cap | None:
+            return Cap(options[option], "user", option) if options[option] else None
 
         def pool(option: str) -> SeatPool | None:
             return SeatPool(options[option], active) if options[option] else None
 
+        per_cluster = options["max-requests-inflight-per-cluster"]
         return cls(
             pool("max-requests-inflight"),
             pool("max-mutating-requests-inflight"),
-            cap("cluster", "max-requests-inflight-per-cluster"),
-            cap("user", "max-requests-inflight-per-user"),
-            cap("user", "max-streams-per-user"),
+            ClusterCap(per_cluster) if per_cluster else None,
+            cap("max-requests-inflight-per-user"),
+            cap("max-streams-per-user"),
         )
 
     def enter(self, user: str, cluster: str, method: bytes) -> Place | None:
@@ -68,16 +69,10 @@ class DoorLimits:
         :raise StatusError: 429: a cap is reached, or too many requests wait.
         """
         pool = self.reading if method in _READS else self.mutating
-        by_cluster = self.by_cluster if cluster else None
-        if by_cluster is None and self.by_user is None:
-            return None if pool is None else Place([], self._ticket(pool, user, cluster))
-        place = Place(self._count((by_cluster, cluster), (self.by_user, user)))
-        if pool is not None:
-            try:
-                place.ticket = self._ticket(pool, user, cluster)
-            except StatusError:
-                place.leave()
-                raise
+        if self.by_user is None and (self.by_cluster is None or not cluster):
+            return None if pool is None else Place(self._ticket(pool, user, cluster))
+        place = Place()
+        self._admit(place, pool, user, cluster, is_counted=True)
         return place
 
     def enter_stream(
@@ -91,19 +86,10 @@ class DoorLimits:
         :param patience: see `StreamPlace`.
         :raise StatusError: 429: a cap is reached, or too many requests wait.
         """
-        stream = next(iter(self._count((self.streams, user))), None)
+        stream = _counted(self.streams, user)
         place = StreamPlace(stream, is_long_running=is_long_running, patience=patience)
         pool = self.reading if method in _READS else self.mutating
-        try:
-            if not is_long_running:
-                place.counts = self._count(
-                    (self.by_cluster if cluster else None, cluster), (self.by_user, user)
-                )
-            if pool is not None:
-                place.ticket = self._ticket(pool, user, cluster)
-        except StatusError:
-            place.leave()
-            raise
+        self._admit(place, pool, user, cluster, is_counted=not is_long_running)
         return place
 
     def timeout(self, waited: float) -> StatusError:
@@ -121,15 +107,33 @@ class DoorLimits:
             raise too_many(f"the queues of user {user} for {where} are full")
         return ticket
 
-    def _count(self, *wanted: tuple[Cap | None, str]) -> list[tuple[Cap, str]]:
-        counts: list[tuple[Cap, str]] = []
+    def _admit(
+        self, place: Place, pool: SeatPool | None, user: str, cluster: str, *, is_counted: bool
+    ) -> None:
+        """Count a request, and give it a seat or a position in a queue; on an error, undo all of this.
+
+        :param is_counted: whether the caps of requests that are not long-running count it.
+        """
         try:
-            for cap, name in wanted:
-                if cap is not None:
-                    cap.enter(name)
-                    counts.append((cap, name))
+            share: ClusterShare | None = None
+            if is_counted:
+                by_cluster = self.by_cluster
+                if by_cluster is not None and cluster:
+                    share = place.share = ClusterShare(by_cluster, cluster, user)
+                    share.enter()
+                place.count = _counted(self.by_user, user)
+            if pool is not None:
+                ticket = place.ticket = self._ticket(pool, user, cluster)
+                if share is not None and ticket.waits:
+                    share.leave()  # until `Place.seated`
         except StatusError:
-            for cap, name in counts:
-                cap.leave(name)
+            place.leave()
             raise
-        return counts
+
+
+def _counted(cap: Cap | None, name: str) -> tuple[Cap, str] | None:
+    """Count one more of *name* if there is a *cap*."""
+    if cap is None:
+        return None
+    cap.enter(name)
+    return cap, name

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 from tower.web.limits.active_users import LIGHT, ActiveUsers
+from tower.web.limits.caps import count_down
 
 #: Number of queues and the part of them that one flow uses: upstream's defaults.
 QUEUES: Final = 64
@@ -114,7 +115,7 @@ class SeatPool:
         queue = self._queues[number]
         if len(queue) >= QUEUE_LENGTH:
             self.refused += 1
-            _count_down(self._requests, user)
+            count_down(self._requests, user)
             return None
         queue.append(ticket)
         ticket.wait_in(queue)
@@ -132,9 +133,9 @@ class SeatPool:
             self.used -= 1
             if active is not None and self._requests[ticket.user] > LIGHT:
                 active.took(ticket.user, active.seconds() - ticket.since)
-            _count_down(self._users, ticket.user)
-            _count_down(self._clusters, ticket.cluster)
-        _count_down(self._requests, ticket.user)
+            count_down(self._users, ticket.user)
+            count_down(self._clusters, ticket.cluster)
+        count_down(self._requests, ticket.user)
         if self.waiting and not self._is_seating:
             self._seat()
 
@@ -209,11 +210,3 @@ def _deal(number: int, queues: list[int], count: int) -> list[int]:
         rest, index = divmod(rest, left)
         hand.append(queues.pop(index))
     return hand
-
-
-def _count_down(counts: dict[str, int], name: str) -> None:
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]
