@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.bench import Bench
 from tests.kube.rest.fake_host import FakeHost
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.port_settlement import PortSettlement, RecordPending

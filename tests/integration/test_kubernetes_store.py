@@ -29,7 +29,7 @@ from tests.store.kubernetes.kit import NAMESPACE, codecs
 from tests.store.kubernetes.samples import KUBESPHERE, cluster_value
 from tower.clusters import Clusters
 from tower.clusters.cluster import Condition
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.control.state_files import DATABASE, SHARED_FILES
 from tower.kube.client import APIError
 from tower.kube.rest.host_api import ResourceType

@@ -21,7 +21,7 @@ from tower.clusters.cluster import (
 )
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.object_meta import NEW, ObjectMeta, check_name
-from tower.clusters.ports import ClusterPorts, claim
+from tower.clusters.ports.cluster_ports import ClusterPorts, claim
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import check_spec
 from tower.errors import AlreadyExists, Conflict, Invalid

@@ -15,7 +15,7 @@ from tower.clusters.manifest_imports import ManifestImports
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.policies.access_policies import AccessPolicies
 from tower.clusters.policies.rbac_objects import RbacObjects
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
 from tower.trust.vault import Vault

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.controller.host_events import HostEvents
 from tower.controller.objects.host_cluster import HostCluster
 from tower.controller.objects.service_objects import kubesphere_port

@@ -9,7 +9,7 @@ from attrs import frozen
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.condition_types import AGENT_AVAILABLE
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.controller.cluster_access import ClusterAccess
 from tower.controller.cluster_object import ClusterObject
 from tower.controller.cluster_services import ClusterServices

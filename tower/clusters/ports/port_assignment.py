@@ -6,7 +6,7 @@ from attrs import evolve, frozen
 
 from tower.clusters.cluster import Cluster, encode
 from tower.clusters.clusters import Clusters
-from tower.clusters.ports import claim
+from tower.clusters.ports.cluster_ports import claim
 from tower.reactor.coroutines import deferred
 from tower.store import IStore
 from tower.store.kinds import CLUSTERS

@@ -1,4 +1,4 @@
-"""Tests of `tower.clusters.port_assignment`: ports in records that other programs write, and quarantine."""
+"""Tests of `tower.clusters.ports.port_assignment`: records that other programs write, and quarantine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Cluster, Clusters
 from tower.clusters.cluster import encode
-from tower.clusters.port_assignment import PortAssignment
+from tower.clusters.ports.port_assignment import PortAssignment
 from tower.errors import Conflict
 from tower.store import MemoryStore
 from tower.store.kinds import CLUSTERS, PORTS

@@ -1,4 +1,4 @@
-"""Tests of `tower.clusters.ports`; more are in `tests.clusters.test_clusters` and `test_port_assignment`."""
+"""Tests of `tower.clusters.ports.cluster_ports`; more are in `tests.clusters.test_clusters`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clusters' own ports.
+"""The records of ports: which cluster has which.
 
 The record of a port has its cluster and that cluster's uid.  With a quarantine, a port that is no longer used
 keeps its record, without a uid, so that clients of its former cluster do not reach another one.
