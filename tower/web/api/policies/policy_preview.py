@@ -14,11 +14,11 @@ from tower.clusters.policies.access_policy import AccessPolicy, Subject
 from tower.clusters.policies.member_names import DOOR, USER, MemberNames
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.escaping import escaped
-from tower.kube.access.service_accounts import EVERY_ACCOUNT, groups_of_account
+from tower.kube.access.service_accounts import EVERY_ACCOUNT
 from tower.kube.system_identities import ANONYMOUS_USER, NONE_ALLOWED, UNAUTHENTICATED_GROUP, is_reserved
 from tower.options.values import format_duration
 from tower.reactor.cooperate import map_cooperatively
-from tower.web.access.authentication.identity import Extra, Identity
+from tower.web.access.authentication.identity import Extra, Identity, implied_groups
 from tower.web.access.authorization.cluster_entry import names_of, reserved_name_of, subjects_of
 
 #: Most subjects and clusters that are compared, and clusters that are named.
@@ -161,7 +161,7 @@ def _user_of(subject: Subject) -> Identity:
     match subject.kind:
         case "User" | "ServiceAccount":
             name = subject.key[1]
-            groups = (UNAUTHENTICATED_GROUP,) if name == ANONYMOUS_USER else groups_of_account(name)
+            groups = implied_groups(name)
         case "Group":
             groups = (subject.name,)
             if subject.name == UNAUTHENTICATED_GROUP:
