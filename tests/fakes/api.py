@@ -26,6 +26,7 @@ from tower.trust.serving_certificate import ServingCertificate
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
+from tower.web.access.authorization.mode_filter import ModeAuthorization
 from tower.web.access.authorization.own_rbac import OwnRbac
 from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call
@@ -88,6 +89,7 @@ class ApiTestCase(SynchronousTestCase):
     lets_old_agents_in = True
     node_files = Path("/")
     user: tuple[str, tuple[str, ...]] = ("jane", ("tower:admins",))
+    rules: ModeAuthorization | None = None
 
     def setUp(self) -> None:
         """Make the API."""
@@ -139,6 +141,7 @@ class ApiTestCase(SynchronousTestCase):
             self.rotations,
             PolicyIndex(records.policies),
             self.rights,
+            rules=self.rules,
         )
 
     def add_default_roles(self) -> None:

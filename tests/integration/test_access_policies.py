@@ -237,7 +237,8 @@ class AccessPolicyTests(harness.TowerTestCase):
         self.assertEqual(code, 1)
         self.assertIn("joe is not admitted to cluster alpha", error)
         self.works(root, "label", "cluster", "beta", "region=berlin")
-        out = self.tower.tower("access", "explain", "joe", "beta", "--group", "ops", "--verb", "create")
+        words = ("--group", "ops", "--verb", "create", "--resource", "pods")
+        out = self.tower.tower("access", "explain", "joe", "beta", *words)
         self.assertIn("joe enters cluster beta by access policy berlin", out)
         self.assertIn("door:joe", out)
 

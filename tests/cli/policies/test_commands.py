@@ -51,10 +51,29 @@ class AccessCommandTests(CommandTestCase):
         self.assertEqual((code, json.loads(out)["status"]["allowed"]), (1, False))
         self.assertIn("jane is not admitted to cluster alpha", error)
 
+    def test_all_namespaces(self) -> None:
+        """The error mentions that a request was for all namespaces, unless no policy concerns the user."""
+        self.put(access="edit")
+        words = ("access", "explain", "jane", "alpha", "--verb", "create", "--resource", "pods")
+        self.assertNotIn("--namespace", self.bad(*words))
+        error = self.bad(*words, "--group", "dev")
+        self.assertIn("; the question is about all namespaces: name a namespace with --namespace (", error)
+        self.good(*words, "--group", "dev", "--namespace", "d")
+
+    def test_credentials(self) -> None:
+        """The explanation names the kubeconfigs of the user that Tower issued for the cluster."""
+        issuing = self.credentials.issue_token("alpha", "bob", ["ops"], 600.0)
+        credential, _ = self.successResultOf(issuing)
+        out = self.good("access", "explain", "bob", "alpha")
+        self.assertIn(f"bob enters cluster alpha by credential {credential.id}, without", out)
+        self.assertIn("groups in the cluster: ops", out)
+        self.assertIn(f"credential {credential.id}: kubeconfig of Tower, groups ops, expires 20", out)
+
     def test_wrong_use(self) -> None:
         """Options that make no sense together are rejected with the cure."""
         for words, text in (
             (("--resource", "pods"), "require --verb"),
+            (("--verb", "create"), "--verb requires --resource or --path"),
             (("--name", "web"), "require --verb"),
             (("--verb", "get", "--path", "/x", "--name", "web"), "--name requires --resource"),
             (("--verb", "get", "--resource", "pods", "--path", "/x"), "exclude each other"),

@@ -12,7 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters.policies.default_roles import AUTO_UPDATE, default_objects, ensure_default_roles
 from tower.clusters.policies.rbac_object import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE
 from tower.clusters.policies.rbac_objects import RbacObjects, decode_rbac, encode_rbac
+from tower.kube.access.rbac import Rule
 from tower.kube.access.rbac_validation import problems_of_binding, problems_of_role
+from tower.kube.request_info import RequestInfo
 from tower.store import MemoryStore
 from tower.store.kinds import RBAC_OBJECTS
 from tower.store.records import Record
@@ -56,6 +58,20 @@ class DefaultRoleTests(SynchronousTestCase):
             if each.name.startswith("tower:") and each.name != "tower:admin":
                 for rule in each.body["rules"]:
                     self.assertLessEqual(set(rule.get("resources", ())), known, each.name)
+
+    def test_login_sessions(self) -> None:
+        """Auditors list login sessions, and only administrators of Tower may end them."""
+        for name, verb, expected in (
+            ("tower:viewer", "list", False),
+            ("tower:auditor", "list", True),
+            ("tower:auditor", "delete", False),
+            ("tower:cluster-admin", "list", False),
+            ("tower:admin", "delete", True),
+        ):
+            rules = map(Rule.of, self.roles.require(name).body["rules"])
+            group = "cluster.kubesphere.io"
+            info = RequestInfo(verb, "", group, "v1alpha1", resource="loginsessions", is_resource=True)
+            self.assertEqual(any(rule.allows(info) for rule in rules), expected, (name, verb))
 
     def test_reconciled(self) -> None:
         """Missing objects, rules and subjects come back; further ones stay."""

@@ -180,3 +180,45 @@ class PolicyObjectTests(SynchronousTestCase):
         self.assertIn("'system:masters' is reserved", text)
         self.assertIn("--allow-system-identity system:masters", text)
         self.assertEqual(warnings_of(read_spec(spec())), [])
+
+    def test_reserved_names(self) -> None:
+        """Users and groups that clusters reserve have a warning, also administrators of distributions."""
+        for names, text in (
+            ({"user": "system:admin"}, "spec.as: user 'system:admin' is reserved"),
+            ({"user": "system:{user}"}, "spec.as: user 'system:{user}' is reserved"),
+            (
+                {"groupMapping": {"dev": "kubeadm:cluster-admins"}},
+                "group 'kubeadm:cluster-admins' is reserved",
+            ),
+            ({"groups": ["kube:admin"]}, "group 'kube:admin' is reserved"),
+        ):
+            (found,) = warnings_of(read_spec(spec(**{"as": names})))
+            self.assertIn(text, found)
+        self.assertEqual(warnings_of(read_spec(spec(**{"as": {"user": "co:{user}", "groups": ["*"]}}))), [])
+
+    def test_subjects_without_users(self) -> None:
+        """Subjects that no user can be have a warning, and anonymous users, unless they get another name."""
+        anonymous = {"kind": "Group", "name": "system:unauthenticated"}
+        for subject, text in (
+            (
+                {"kind": "Group", "name": "system:masters"},
+                "group system:masters: the front door authenticates",
+            ),
+            ({"kind": "User", "name": "kube:admin"}, "user kube:admin: the front door authenticates no user"),
+            (
+                {"kind": "User", "name": "system:anonymous"},
+                "user system:anonymous: clusters reserve the name",
+            ),
+            (anonymous, "group system:unauthenticated: clusters reserve the name of anonymous users"),
+        ):
+            (found,) = warnings_of(read_spec(spec(subjects=[GROUP, subject])))
+            self.assertIn(text, found)
+        for value in (
+            spec(subjects=[anonymous], **{"as": {"user": "guest"}}),
+            spec(subjects=[{"kind": "Group", "name": "system:authenticated"}]),
+            spec(subjects=[{"kind": "Group", "name": "system:serviceaccounts:build"}]),
+            spec(subjects=[{"kind": "User", "name": "system:serviceaccount:build:ci"}]),
+            spec(subjects=[{"kind": "ServiceAccount", "namespace": "build", "name": "ci"}]),
+            spec(subjects=[{"kind": "Claim", "name": "system:x", "value": "system:masters"}]),
+        ):
+            self.assertEqual(warnings_of(read_spec(value)), [], value)

@@ -89,6 +89,12 @@ class ParseTests(SynchronousTestCase):
             (b'{"user":NaN}', "couldn't get version/kind; json parse error: invalid value NaN"),
             (b"{" * 50_000, "couldn't get version/kind; json parse error: "),
             (b"user: bob: x", "yaml: "),
+            (
+                versioned(cluster=["a"]),
+                "json: cannot unmarshal array into Go struct field PolicySpec.spec.cluster of type string",
+            ),
+            (versioned(cluster="al*"), 'spec.cluster: "al*": must be the name of a cluster, or * for all'),
+            (b'{"user":"a","cluster":"alpha"}', "the field cluster is only supported in spec"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
                 parse_policies(b"# comment\n" + line, "policies.jsonl")
@@ -145,7 +151,21 @@ class MatchTests(SynchronousTestCase):
                 )
             )
         )
-        self.assertEqual(policy.matches(user, groups, info), expected)
+        self.assertEqual(policy.matches(user, groups, info, "alpha"), expected)
+
+    def test_clusters(self) -> None:
+        """A line with a cluster applies in this cluster only, others in all clusters."""
+        for more, clusters in (
+            ({"cluster": "alpha"}, {"alpha"}),
+            ({"cluster": "*"}, {"alpha", "beta"}),
+            ({"cluster": ""}, {"alpha", "beta"}),
+            ({}, {"alpha", "beta"}),
+        ):
+            found = parse_policies(versioned(user="a", nonResourcePath="*", **more), "f")
+            allowed = {
+                name for name in ("alpha", "beta") if found.allows("a", (), RequestInfo("get", "/"), name)
+            }
+            self.assertEqual(allowed, clusters, more)
 
     def test_paths(self) -> None:
         """A path matches exactly, or what precedes the asterisks at its end."""
@@ -161,4 +181,5 @@ class MatchTests(SynchronousTestCase):
             ("", "/", False),
         ):
             policy = Policy("a", non_resource_path=pattern)
-            self.assertEqual(policy.matches("a", (), RequestInfo("get", path)), expected, (pattern, path))
+            allowed = policy.matches("a", (), RequestInfo("get", path), "alpha")
+            self.assertEqual(allowed, expected, (pattern, path))

@@ -25,9 +25,9 @@ def add_access_commands(commands: Commands[Parser]) -> None:
     explain = add_command(
         inner,
         "explain",
-        "explain whether access policies admit a user to a cluster",
-        "Names the policies, and the user's names in the cluster.  A kubeconfig of 'tower "
-        "kubeconfig' needs no policy for its cluster.  Exit code 1: not admitted.",
+        "explain whether a user enters a cluster",
+        "Names the access policies, the valid kubeconfigs of 'tower kubeconfig', which need no policy, and "
+        "the user's names in the cluster.  With --verb, decides about a request.  Exit code 1: not admitted.",
     )
     explain.add_argument("user", metavar="USER", help="name of the user, as the front door authenticates it")
     explain.add_argument("name", metavar="CLUSTER", help="name of the cluster")
@@ -37,15 +37,21 @@ def add_access_commands(commands: Commands[Parser]) -> None:
     explain.add_argument(
         "--claim", metavar="KEY=VALUE", action="append", default=[], help="claim of the user; repeatable"
     )
-    explain.add_argument("--verb", metavar="VERB", help="verb of a request, such as get or create")
+    explain.add_argument(
+        "--verb",
+        metavar="VERB",
+        help="verb of a request, such as get or create; requires --resource or --path",
+    )
     explain.add_argument(
         "--resource", metavar="RESOURCE", help="resource, such as pods, pods/exec or deployments.apps"
     )
-    explain.add_argument("--namespace", metavar="NAME", help="namespace of the request")
+    explain.add_argument("--namespace", metavar="NAME", help="namespace of the request (default: all)")
     explain.add_argument(
         "--name", metavar="NAME", dest="object_name", help="name of the object, for rules with resourceNames"
     )
-    explain.add_argument("--path", metavar="PATH", help="path of the request, in place of --resource")
+    explain.add_argument(
+        "--path", metavar="PATH", help="path of the request, in place of --resource, such as /metrics"
+    )
     explain.add_argument(
         "--target", metavar="TARGET", help="target of the request (default: kubernetes, the API server)"
     )

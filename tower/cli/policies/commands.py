@@ -25,7 +25,7 @@ def list_policies(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def explain(client: TowerClient, options: argparse.Namespace) -> str:
-    """Explain whether policies admit a user to a cluster.
+    """Explain whether policies, or issued credentials, let a user enter a cluster.
 
     :raise CommandFailed: they do not; the text has the reason.
     """
@@ -36,30 +36,54 @@ def explain(client: TowerClient, options: argparse.Namespace) -> str:
     }
     answer = client.call("POST", f"{GROUP_PATH}/accessreviews", body)
     status = answer["status"]
+    refusal = "" if status["allowed"] else f"{status['reason']}{_namespace_hint(options, status)}"
     if options.output != "text":
         text = output.structured(answer, options.output)
-        if status["allowed"]:
+        if not refusal:
             return text
         print(text, flush=True)
-        raise CommandFailed(status["reason"])
-    if not status["allowed"]:
-        others = "; ".join(_described(each) for each in status["concerned"])
-        raise CommandFailed(f"{status['reason']} ({others})" if others else status["reason"])
+        raise CommandFailed(refusal)
+    others = [*map(_described, status["concerned"]), *map(_credential, status["credentials"])]
+    if refusal:
+        raise CommandFailed(f"{refusal} ({'; '.join(others)})" if others else refusal)
+    if status["policies"]:
+        way = f"access policy {', '.join(status['policies'])}"
+    else:
+        (name, *_) = (each["name"] for each in status["credentials"] if each["allowed"])
+        way = f"credential {name}, without an access policy"
     lines = [
-        f"{options.user} enters cluster {options.name} by access policy {', '.join(status['policies'])}",
+        f"{options.user} enters cluster {options.name} by {way}",
         f"  user in the cluster:   {status['user']}",
         f"  groups in the cluster: {', '.join(status['groups']) or '<none>'}",
     ]
     if "until" in status:
         lines.append(f"  until:                 {status['until']}")
-    lines += [f"  {_described(each)}" for each in status["concerned"]]
+    lines += [f"  {each}" for each in others]
     return "\n".join(map(escaped, lines))
+
+
+def _namespace_hint(options: argparse.Namespace, status: dict[str, Any]) -> str:
+    """Return that a refusal is about all namespaces, if one could be named."""
+    if not options.resource or options.namespace or not (status["concerned"] or status["credentials"]):
+        return ""
+    return "; the question is about all namespaces: name a namespace with --namespace"
+
+
+def _credential(credential: dict[str, Any]) -> str:
+    """Return a credential that Tower issued, in words."""
+    text = f"credential {credential['name']}: kubeconfig of Tower"
+    if credential["groups"]:
+        text += f", groups {', '.join(credential['groups'])}"
+    text += f", expires {credential['expirationTimestamp']}"
+    return f"{text}, rejected: {credential['reason']}" if "reason" in credential else text
 
 
 def _question(options: argparse.Namespace) -> dict[str, Any]:
     asked = (options.resource, options.namespace, options.object_name, options.path)
     if options.verb is None and any(asked):
         raise UsageFailed("--resource, --namespace, --name and --path require --verb, such as --verb get")
+    if options.verb is not None and not (options.resource or options.path):
+        raise UsageFailed("--verb requires --resource or --path, such as --resource pods")
     if options.object_name and not options.resource:
         raise UsageFailed("--name requires --resource, such as --resource pods")
     if options.resource and options.path:

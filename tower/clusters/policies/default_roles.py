@@ -146,7 +146,7 @@ _VIEWER = (
 )
 _AUDITOR = (
     *_VIEWER,
-    (_READ, _TOWER, "accesspolicies clusters/hostkeys credentials hostkeys jointokens"),
+    (_READ, _TOWER, "accesspolicies clusters/hostkeys credentials hostkeys jointokens loginsessions"),
     ("create", _TOWER, "accessreviews"),
     (_READ, GROUP, "clusterroles clusterrolebindings roles rolebindings"),
 )

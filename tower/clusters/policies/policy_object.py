@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tower.clusters.policies.access_policy import ALL, PolicySpec
+from tower.clusters.policies.access_policy import ALL, PolicySpec, Subject
 from tower.clusters.policies.label_selector import LabelRequirement, LabelSelector
 from tower.clusters.policies.member_names import DOOR, OWN_GROUPS, USER, MemberNames
 from tower.clusters.policies.spec_fields import (
@@ -22,7 +22,14 @@ from tower.clusters.policies.spec_fields import (
 from tower.clusters.policies.spec_parts import LABEL, read_access, read_subjects, read_targets, read_window
 from tower.errors import Invalid
 from tower.escaping import shortened
-from tower.kube.system_identities import AUTHENTICATED, OWN_PREFIX
+from tower.kube.access.service_accounts import EVERY_ACCOUNT, groups_of_account
+from tower.kube.system_identities import (
+    ANONYMOUS_USER,
+    AUTHENTICATED,
+    OWN_PREFIX,
+    UNAUTHENTICATED_GROUP,
+    is_reserved,
+)
 from tower.kube.system_identities import PREFIX as SYSTEM
 from tower.options.values import parse_duration
 from tower.tunnels.targets import KUBERNETES
@@ -63,12 +70,39 @@ def read_spec(value: Any) -> PolicySpec:
 
 def warnings_of(spec: PolicySpec) -> list[str]:
     """Return warnings about settings that have no effect, or not everywhere."""
+    names = spec.names
+    own = [("user", names.user), *(("group", each) for each in (*names.groups, *names.mapping.values()))]
     return [
-        f"spec.as: group {group!r} is reserved: the users enter only clusters that allow it ('tower cluster "
-        f"set NAME --allow-system-identity {group}', for clusters of type ssh)"
-        for group in (*spec.names.groups, *spec.names.mapping.values())
-        if group.startswith(SYSTEM)
+        *(
+            f"spec.as: {what} {name!r} is reserved: the users enter only clusters that allow it ('tower "
+            f"cluster set NAME --allow-system-identity {name}', for clusters of type ssh)"
+            for what, name in own
+            if is_reserved(name)
+        ),
+        *(text for subject in spec.subjects if (text := _subject_warning(subject, names))),
     ]
+
+
+def _subject_warning(subject: Subject, names: MemberNames) -> str:
+    """Return why a subject has no effect; empty: it has."""
+    kind, name = subject.key[:2]
+    if (kind, name) in (("User", ANONYMOUS_USER), ("Group", UNAUTHENTICATED_GROUP)):
+        if USER not in names.user:
+            return ""
+        return (
+            f"spec.subjects: {subject}: clusters reserve the name of anonymous users: set spec.as.user to "
+            "another name"
+        )
+    if kind == "Group":
+        is_known = name in (AUTHENTICATED, EVERY_ACCOUNT) or name.startswith(f"{EVERY_ACCOUNT}:")
+    else:
+        is_known = kind == "Claim" or bool(groups_of_account(name))
+    if is_known or not is_reserved(name):
+        return ""
+    return (
+        f"spec.subjects: {subject}: the front door authenticates no user with this reserved name: choose "
+        "another name"
+    )
 
 
 def _clusters(value: Any) -> tuple[tuple[str, ...], LabelSelector | None]:

@@ -2,11 +2,14 @@
 
 A line has the version ``abac.authorization.kubernetes.io/v1beta1``, or the fields of the old version v0,
 which grants more by default: an empty object allows all users everything.
+
+Tower's extension: ``spec.cluster`` of the version v1beta1 limits a line to one cluster.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -31,12 +34,16 @@ _TEXTS = ("user", "group", "resource", "namespace")
 _READ_VERBS = ("get", "list", "watch")
 _QUOTED_LIMIT = 300
 _UNREADABLE = "couldn't get version/kind; json parse error: "
+_CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _JSON_TYPES = ((bool, "bool"), ((int, float), "number"), (str, "string"), (list, "array"), (dict, "object"))
 
 
 @frozen
 class Policy:
-    """One line, as converted from its version."""
+    """One line, as converted from its version.
+
+    :ivar cluster: name of the only cluster in which it applies; empty: all clusters.
+    """
 
     user: str = ""
     group: str = ""
@@ -45,9 +52,12 @@ class Policy:
     resource: str = ""
     namespace: str = ""
     non_resource_path: str = ""
+    cluster: str = ""
 
-    def matches(self, user: str, groups: Collection[str], info: RequestInfo) -> bool:
-        """Return whether it allows the request."""
+    def matches(self, user: str, groups: Collection[str], info: RequestInfo, cluster: str) -> bool:
+        """Return whether it allows the request to *cluster*."""
+        if self.cluster not in ("", cluster):
+            return False
         if not self._concerns(user, groups) or (self.readonly and info.verb not in _READ_VERBS):
             return False
         if info.is_resource:
@@ -74,9 +84,9 @@ class PolicyList:
     policies: tuple[Policy, ...] = ()
     unversioned: int = 0
 
-    def allows(self, user: str, groups: Collection[str], info: RequestInfo) -> bool:
-        """Return whether a policy allows the request."""
-        return any(each.matches(user, groups, info) for each in self.policies)
+    def allows(self, user: str, groups: Collection[str], info: RequestInfo, cluster: str) -> bool:
+        """Return whether a policy allows the request to *cluster*."""
+        return any(each.matches(user, groups, info, cluster) for each in self.policies)
 
 
 class _LineError(Exception):
@@ -118,6 +128,8 @@ def _policy(line: str) -> tuple[Policy, bool]:
     """Return the policy of *line*, and whether the line has the version v0 implicitly."""
     value = _parse(line)
     version, kind = (_version_part(value, key) for key in ("apiVersion", "kind"))
+    if "cluster" in value:
+        raise _LineError(f"the field cluster is only supported in spec, in a line of the version {_V1BETA1}")
     if version.count("/") > 1:
         raise _LineError(f"unexpected GroupVersion string: {version}: use the version {_V1BETA1}")
     if version == _V1BETA1 and kind == _KIND:
@@ -189,7 +201,19 @@ def _v1beta1(value: dict[str, Any]) -> Policy:
         resource,
         namespace,
         _text(spec, "nonResourcePath", place),
+        _cluster(spec, place),
     )
+
+
+def _cluster(spec: dict[str, Any], place: str) -> str:
+    name = _text(spec, "cluster", place)
+    if name in ("", "*"):
+        return ""
+    if not _CLUSTER.fullmatch(name):
+        raise _LineError(
+            f"spec.cluster: {quoted(name)}: must be the name of a cluster, or * for all clusters"
+        )
+    return name
 
 
 def _version_part(value: dict[str, Any], key: str) -> str:

@@ -97,7 +97,7 @@ def tower_api(
             "accesspolicies": AccessPoliciesApi(
                 records.policies, version, clock, PolicyPreview(policies, clusters, clock), limits, rights
             ),
-            "accessreviews": AccessReviewsApi(clusters, policies, clock, rules),
+            "accessreviews": AccessReviewsApi(clusters, records.credentials, policies, clock, rules),
             "loginsessions": LoginSessionsApi(records.login_sessions, clock, revoke),
         },
         {

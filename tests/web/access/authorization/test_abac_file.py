@@ -37,6 +37,15 @@ class AbacFileTests(SynchronousTestCase):
         self.assertRaises(ConfigurationError, self.abac.file.reload)
         self.assertFalse(self.abac.authorize(REQUEST).is_allowed)
 
+    def test_clusters(self) -> None:
+        """A line with a cluster allows requests to this cluster only."""
+        head = '"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy"'
+        for cluster, allowed in (("alpha", True), ("beta", False)):
+            spec = f'"spec":{{"user":"jane","nonResourcePath":"*","cluster":"{cluster}"}}'
+            self.path.write_text(f"{{{head},{spec}}}")
+            self.abac.file.reload()
+            self.assertEqual(self.abac.authorize(REQUEST).is_allowed, allowed, cluster)
+
     def test_missing(self) -> None:
         """Without the file the proxy does not start."""
         wanted = "--authorization-policy-file: open .*none: .*: name a readable file"

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.access.authorization.cluster_scope import ANNOTATION, OWN, OWN_SCOPE, ClusterScope
+from tower.web.access.authorization.cluster_scope import (
+    ANNOTATION,
+    OWN,
+    OWN_SCOPE,
+    ClusterScope,
+    wrong_entries,
+)
 
 
 class ClusterScopeTests(SynchronousTestCase):
@@ -29,6 +35,17 @@ class ClusterScopeTests(SynchronousTestCase):
             scope = ClusterScope.of({} if value is None else {ANNOTATION: value})
             found = {cluster for cluster in ("alpha", "beta-1") if scope.includes(cluster)}
             self.assertEqual(found, clusters, value)
+
+    def test_wrong_entries(self) -> None:
+        """Entries that can name no cluster are found."""
+        for value, wrong in (
+            ("alpha,,Bad Name,@Tower", ["", "Bad Name", "@Tower"]),
+            ("", [""]),
+            ("alpha, beta-*,*,@tower", []),
+            ("[a]*", ["[a]*"]),
+        ):
+            self.assertEqual(wrong_entries({ANNOTATION: value}), wrong, value)
+        self.assertEqual(wrong_entries({}), [])
 
     def test_many_stars(self) -> None:
         """A pattern of many stars is matched without backtracking."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.kube.rest.host_api import WatchEvent
@@ -77,6 +78,20 @@ class RbacFollowerTests(SynchronousTestCase):
             self.assertEqual(
                 (self.follower.authorize(REQUEST).is_allowed, self.changes), (is_allowed, changes)
             )
+
+    def test_wrong_clusters(self) -> None:
+        """A binding whose annotation has entries that name no cluster is logged, once for each change."""
+        wrong, right = binding("a"), binding("a", "3")
+        wrong["metadata"]["annotations"] = {"tower.kubesphere.io/clusters": "alpha,Bad Name,"}
+        right["metadata"]["annotations"] = {"tower.kubesphere.io/clusters": "alpha"}
+        self.sync()
+        with capturedLogs() as logged:
+            for value in (wrong, wrong, right):
+                self.follower.bindings[1].changed(WatchEvent("MODIFIED", value))
+                self.assertTrue(self.follower.authorize(REQUEST).is_allowed)
+        (text,) = map(formatEvent, logged)
+        self.assertIn("binding a/b of --authorization-kubeconfig: annotation tower.kubesphere.io/clus", text)
+        self.assertIn(': ignored entries: "Bad Name", "": each must be the name of a cluster,', text)
 
     def test_next_lists(self) -> None:
         """A later list replaces all; an equal one is not a change."""

@@ -183,6 +183,67 @@ class AccessPoliciesApiTests(ApiTestCase):
             )
             self.assertIn(expected, text)
 
+    def test_dry_run_and_groups_of_all_users(self) -> None:
+        """Policies for groups that contain the subject count, such as that of all users."""
+        self.add("alpha")
+        self.create("all", subjects=[{"kind": "Group", "name": "system:authenticated"}])
+        account = {"kind": "ServiceAccount", "namespace": "build", "name": "ci"}
+        claim = {"kind": "Claim", "name": "team", "value": "sea"}
+        user = {"kind": "User", "name": "jane"}
+        subjects = [*SPEC["subjects"], account, claim, user]
+        same = "would change nothing: no user's entry differs"
+        (text,) = self.warnings("POST", PATH, policy(subjects=subjects), dryRun="All")
+        self.assertIn(same, text)
+        self.create(subjects=subjects)
+        (text,) = self.warnings("DELETE", f"{PATH}/dev", dryRun="All")
+        self.assertIn(same, text)
+        self.ask("DELETE", f"{PATH}/all")
+        accounts = {"kind": "Group", "name": "system:serviceaccounts"}
+        self.create("accounts", subjects=[accounts])
+        for each in (account, {"kind": "Group", "name": "system:serviceaccounts:build"}):
+            (text,) = self.warnings("POST", PATH, policy("new", subjects=[each]), dryRun="All")
+            self.assertIn(same, text)
+        everyone = {"kind": "Group", "name": "system:authenticated"}
+        patch = {"spec": {"subjects": [everyone]}}
+        merge = "application/merge-patch+json"
+        (text,) = self.warnings("PATCH", f"{PATH}/dev", patch, content=merge, dryRun="All")
+        self.assertIn("group system:authenticated in cluster alpha: no entry -> full access", text)
+        anonymous = {"kind": "Group", "name": "system:unauthenticated"}
+        self.create("all", subjects=[everyone])
+        new = policy("new", subjects=[anonymous], names={"user": "guest", "groups": []})
+        (text,) = self.warnings("POST", PATH, new, dryRun="All")
+        self.assertIn("no entry -> full access as guest (groups none)", text)
+
+    def test_dry_run_and_reserved_names(self) -> None:
+        """The effects include rejections of reserved names, also for requests that other policies permit."""
+        self.add("alpha")
+        anonymous = [{"kind": "Group", "name": "system:unauthenticated"}]
+        for more, text in (
+            ({"names": {"user": "system:admin"}}, "(rejected: the user 'system:admin' is reserved there)"),
+            (
+                {"names": {"groupMapping": {"dev": "kubeadm:cluster-admins"}}},
+                "(rejected: the group 'kubeadm:cluster-admins' is reserved there)",
+            ),
+            ({"subjects": anonymous}, "(rejected: the user 'system:anonymous' is reserved there)"),
+        ):
+            found = self.warnings("POST", PATH, policy(**more), dryRun="All")
+            (line,) = [each for each in found if "would change" in each]
+            self.assertIn("no entry -> full access", line)
+            self.assertIn(text, line)
+        masters = policy("x", names={"groups": ["system:masters"]}, access="edit")
+        self.create(access="read-only")
+        found = self.warnings("POST", PATH, masters, dryRun="All")
+        (line,) = [each for each in found if "would change" in each]
+        reserved = "(rejected: the group 'system:masters' is reserved there)"
+        edit = f"edit access as {{user}} (groups system:masters) {reserved}"
+        self.assertIn(f"read-only access -> {edit} and read-only access {reserved}", line)
+        self.ask("DELETE", f"{PATH}/dev")
+        self.create(access="full")
+        found = self.warnings("POST", PATH, masters, dryRun="All")
+        (line,) = [each for each in found if "would change" in each]
+        self.assertIn(f": full access -> {edit} and full access", line)
+        self.assertNotIn(f"full access {reserved}", line)
+
     def test_reserved_group(self) -> None:
         """A group that most clusters reserve has a warning, also without a dry run."""
         (text,) = self.warnings("POST", PATH, policy(names={"groups": ["system:masters"]}))

@@ -7,6 +7,7 @@ from typing import Any
 from tests.fakes.api import TABLE, ApiTestCase, Stream, decoded
 from tests.fakes.protobuf import PROTOBUF, message
 from tower.kube.access.rbac import RoleReference
+from tower.web.api.policies.rbac_form import PROBLEM_LIMIT
 from tower.web.outcome import StreamingResponse
 
 PATH = "/apis/rbac.authorization.k8s.io/v1"
@@ -136,6 +137,25 @@ class RbacApiTests(ApiTestCase):
         error = self.refused(400, "POST", f"{PATH}/clusterroles", role("r", {**PODS, "name": ["x"]}))
         self.assertIn('unknown field "rules[0].name"', error.message)
         self.refused(409, "POST", f"{PATH}/clusterrolebindings", binding("b", "view"))
+
+    def test_clusters_of_bindings(self) -> None:
+        """Entries of the annotation that name no cluster are rejected, also for administrators."""
+        self.user = ADMIN
+        path, key = f"{PATH}/clusterrolebindings", "tower.kubesphere.io/clusters"
+        wrong = binding("b", "view", annotations={key: "alpha,,Bad Name,@Tower"})
+        error = self.refused(422, "POST", path, wrong)
+        causes = error.details["causes"]
+        self.assertEqual({each["field"] for each in causes}, {f"metadata.annotations[{key}]"})
+        for text in ('""', '"Bad Name"', '"@Tower"'):
+            self.assertIn(f"Invalid value: {text}: must be the name of a cluster, a pattern", error.message)
+        self.assertEqual(len(causes), 3)
+        self.create("clusterrolebindings", binding("b", "view", annotations={key: "alpha, test-*,@tower"}))
+        patch = {"metadata": {"annotations": {key: "Alpha"}}}
+        merge = "application/merge-patch+json"
+        self.refused(422, "PATCH", f"{path}/b", patch, content=merge)
+        self.refused(422, "PATCH", f"{path}/b", patch, content=merge, dryRun="All")
+        long = binding("c", "view", annotations={key: ",A" * 10_000})
+        self.assertEqual(len(self.refused(422, "POST", path, long).details["causes"]), PROBLEM_LIMIT)
 
     def test_huge_role(self) -> None:
         """A role with millions of combinations is rejected at once, unless the user has all these rights."""

@@ -9,9 +9,9 @@ import attrs
 
 from tower.clusters.credentials import PREFIX, Credential
 from tower.errors import Unauthorized
-from tower.kube.access.service_accounts import USER_PREFIX
+from tower.kube.access.service_accounts import USER_PREFIX, groups_of_account
 from tower.kube.connection_settings import claims_of_token
-from tower.kube.system_identities import all_groups
+from tower.kube.system_identities import ANONYMOUS_USER, UNAUTHENTICATED_GROUP, all_groups
 
 #: Longest bearer token that Tower or a file issues, B.
 TOKEN_LIMIT = 8192
@@ -41,6 +41,11 @@ class UserInfo:
 def known_user(name: str, groups: tuple[str, ...], uid: str = "", extra: Extra = ()) -> UserInfo:
     """Return a user as rules name it: with the group of all authenticated users."""
     return UserInfo(name, all_groups(name, groups), uid, extra)
+
+
+def implied_groups(name: str) -> tuple[str, ...]:
+    """Return the groups that the front door gives a service account, or the anonymous user."""
+    return (UNAUTHENTICATED_GROUP,) if name == ANONYMOUS_USER else groups_of_account(name)
 
 
 @attrs.define(eq=False)

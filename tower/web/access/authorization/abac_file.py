@@ -34,7 +34,8 @@ class AbacFile:
     def authorize(self, attributes: Attributes) -> Decision:
         """See `Authorizer`."""
         user = attributes.user
-        is_allowed = self.file.value.allows(user.name, user.groups, attributes.request)
+        policies = self.file.value
+        is_allowed = policies.allows(user.name, user.groups, attributes.request, attributes.cluster)
         return _ALLOWED if is_allowed else _NO_MATCH
 
     def _parse(self, content: bytes) -> PolicyList:

@@ -180,33 +180,46 @@ def member_of(
 
     :raise Forbidden: the member must not have the name or a group, or cannot.
     """
-    rules = cluster.identities
-    user = policies[0].spec.names.user_of(identity.user)
-    same = [policy for policy in policies if policy.spec.names.user_of(identity.user) == user]
-    groups: dict[str, None] = {}
-    facts: dict[str, tuple[str, ...]] = {}
-    uid = ""
-    for names in dict.fromkeys(policy.spec.names for policy in same):
-        groups.update(dict.fromkeys(names.groups_of(identity.user, identity.groups, rules)))
-        facts |= names.facts_of(identity.extra)
-        uid = identity.uid if names.uid else uid
-    known = UserInfo(user, tuple(groups), uid, tuple(facts.items()))
+    known, same = names_of(identity, policies, cluster)
     where = f"{identity.user} is not admitted to cluster {cluster.name}: "
-    _check_names(where, known, rules, [policy.name for policy in same])
-    if len(groups) > GROUPS_LIMIT:
+    _check_names(where, known, cluster.identities, [policy.name for policy in same])
+    if len(known.groups) > GROUPS_LIMIT:
         raise Forbidden(
-            f"{where}the user would have {len(groups)} groups there, and {GROUPS_LIMIT} are the "
+            f"{where}the user would have {len(known.groups)} groups there, and {GROUPS_LIMIT} are the "
             f"limit: an administrator can choose some with spec.as.groups of access policy {same[0].name}",
             "access-policy",
         )
     return known, same
 
 
+def names_of(
+    identity: Identity, policies: Sequence[AccessPolicy], cluster: Cluster
+) -> tuple[UserInfo, Sequence[AccessPolicy]]:
+    """Return the same as `member_of`, without the checks."""
+    user = policies[0].spec.names.user_of(identity.user)
+    same = [policy for policy in policies if policy.spec.names.user_of(identity.user) == user]
+    groups: dict[str, None] = {}
+    facts: dict[str, tuple[str, ...]] = {}
+    uid = ""
+    for names in dict.fromkeys(policy.spec.names for policy in same):
+        groups.update(dict.fromkeys(names.groups_of(identity.user, identity.groups, cluster.identities)))
+        facts |= names.facts_of(identity.extra)
+        uid = identity.uid if names.uid else uid
+    return UserInfo(user, tuple(groups), uid, tuple(facts.items())), same
+
+
+def reserved_name_of(user: UserInfo, identities: SystemIdentities) -> str:
+    """Return which name of a user is reserved in a member, in words; empty: none."""
+    for what, name in (("user", user.name), *(("group", group) for group in user.groups)):
+        if is_reserved(name, identities):
+            return f"the {what} {name!r} is reserved there"
+    return ""
+
+
 def _check_names(where: str, user: UserInfo, rules: SystemIdentities, policies: Sequence[str]) -> None:
     cure = f"an administrator can set spec.as of access policy {', '.join(policies)}"
-    for what, name in (("user", user.name), *(("group", group) for group in user.groups)):
-        if is_reserved(name, rules):
-            raise Forbidden(f"{where}the {what} {name!r} is reserved there; {cure}", "reserved-identity")
+    if reserved := reserved_name_of(user, rules):
+        raise Forbidden(f"{where}{reserved}; {cure}", "reserved-identity")
     try:
         size = len(identity_lines(user.name, user.groups, user.uid, user.extra))
     except Invalid as e:

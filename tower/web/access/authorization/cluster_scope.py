@@ -20,6 +20,9 @@ ANNOTATION = "tower.kubesphere.io/clusters"
 #: The entry for Tower's own API, which no pattern includes.
 OWN_ENTRY = "@tower"
 
+#: The valid entries, for errors.
+ENTRIES = "the name of a cluster, a pattern with * such as test-*, or @tower for Tower's own API"
+
 #: The name of Tower's own API in place of a cluster's.
 OWN = ""
 
@@ -76,6 +79,13 @@ class ClusterScope:
             and set(other.patterns) <= set(self.patterns)
             and all(self.includes(name) for name in other.names)
         )
+
+
+def wrong_entries(annotations: Mapping[str, str]) -> list[str]:
+    """Return the entries of the annotation that name no cluster."""
+    value = annotations.get(ANNOTATION)
+    entries = [] if value is None else [each.strip() for each in value.split(",")]
+    return [each for each in entries if each != OWN_ENTRY and not _NAME.fullmatch(each)]
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -133,7 +133,7 @@ class ModeAuthorization:
             entry.decided("allow" if error is None else "forbid", reason)
         if error is not None:
             raise error
-        if _is_command(attributes.request) and not self._is_own:
+        if is_command(attributes.request) and not self._is_own:
             # as kube-apiserver: a WebSocket begins with GET, so a right to read would be enough
             return self._check(
                 request, evolve(attributes, request=attributes.request._replace(verb="create")), live
@@ -227,8 +227,11 @@ class ModeAuthorization:
         peer.abort(refusal.message, 403)
 
 
-def _is_command(info: RequestInfo) -> bool:
-    """Return whether a request runs a command in a pod, but does not have the verb ``create``."""
+def is_command(info: RequestInfo) -> bool:
+    """Return whether a request runs a command in a pod, but does not have the verb ``create``.
+
+    It needs this verb, too.
+    """
     is_pod = info.resource == "pods" and not info.group
     return is_pod and info.subresource in _COMMANDS and info.verb != "create"
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from twisted.logger import Logger
+
+from tower.escaping import quoted, shortened
 from tower.kube.access.rbac import GROUP, Binding, RbacRole
 from tower.kube.rest.host_api import Object, ResourceType, WatchEvent
 from tower.web.access.authorization.attributes import Attributes
+from tower.web.access.authorization.cluster_scope import ANNOTATION, ENTRIES, wrong_entries
 from tower.web.access.authorization.decision import Decision, Ruling
 from tower.web.access.authorization.rbac_index import RbacIndex
 
@@ -85,6 +89,8 @@ class RbacFollower:
     :ivar bindings: follow the types `BINDING_TYPES`.
     """
 
+    _log = Logger()
+
     def __init__(self, on_change: Callable[[], object] = lambda: None) -> None:
         self.index = index = RbacIndex(aggregates=False)
         self._is_known = False
@@ -93,9 +99,22 @@ class RbacFollower:
             _Objects(RbacRole.of, index.put_role, index.remove_role, self._changed) for _ in ROLE_TYPES
         )
         self.bindings = tuple(
-            _Objects(Binding.of, index.put_binding, index.remove_binding, self._changed)
+            _Objects(Binding.of, self._put_binding, index.remove_binding, self._changed)
             for _ in BINDING_TYPES
         )
+
+    def _put_binding(self, binding: Binding) -> bool:
+        is_change = self.index.put_binding(binding)
+        if is_change and (wrong := wrong_entries(binding.annotations)):
+            self._log.warn(
+                "binding {name} of --authorization-kubeconfig: annotation {annotation}: ignored entries: "
+                "{entries}: each must be {valid}",
+                name=f"{binding.namespace}/{binding.name}" if binding.namespace else binding.name,
+                annotation=ANNOTATION,
+                entries=shortened(", ".join(map(quoted, wrong)), 200),
+                valid=ENTRIES,
+            )
+        return is_change
 
     def _changed(self) -> None:
         if not self._is_known:

@@ -45,11 +45,21 @@ def asked_about(info: RequestInfo) -> Asked:
     return Asked(levels, KUBERNETES, lambda: action)
 
 
+def asked_by(method: bytes, target: bytes) -> Asked:
+    """Return what a request to the API server wants to do; *target* is its path and query."""
+    return Asked(levels_of(method, target), KUBERNETES, partial(_action_of, method, target))
+
+
 def _action(request: Request, relay: Relay) -> str:
     """Return verb and object of *request*, for errors."""
-    info = parse_request_info(request.method, request.target[len(relay.prefix) :])
-    if relay.target != KUBERNETES or not info.is_resource:
-        return shortened(escaped(f"{request.method.decode('ascii', 'replace')} {info.path}"), _SHOWN)
+    is_api = relay.target == KUBERNETES
+    return _action_of(request.method, request.target[len(relay.prefix) :], is_api=is_api)
+
+
+def _action_of(method: bytes, target: bytes, *, is_api: bool = True) -> str:
+    info = parse_request_info(method, target)
+    if not (is_api and info.is_resource):
+        return shortened(escaped(f"{method.decode('ascii', 'replace')} {info.path}"), _SHOWN)
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     return shortened(escaped(f"{info.verb} {resource}"), _SHOWN)
 

@@ -118,7 +118,7 @@ def access_review() -> dict[str, Any]:
             "resource": text("Resource, such as pods or pods/exec."),
             "namespace": text("Namespace of the object."),
             "name": text("Name of the object."),
-            "path": text("Path, in place of a resource."),
+            "path": text("Path, in place of a resource; also that of an object."),
         },
         required=["user", "cluster"],
     )
@@ -130,6 +130,17 @@ def access_review() -> dict[str, Any]:
             "targets": texts("Targets that it permits."),
             "open": flag("Whether its time window is open, or it has none."),
             "timeWindow": text("Its time window."),
+            "ttl": text("Longest connection."),
+        },
+    )
+    credential = object_schema(
+        "A valid credential of this user for this cluster, which needs no policy.",
+        {
+            "name": text("ID of the credential; not a secret."),
+            "groups": texts("Groups of the user in the cluster."),
+            "expirationTimestamp": text("Time of expiry.", format="date-time"),
+            "allowed": flag("Whether the user may send such a request with it."),
+            "reason": text("Why not, as the user sees it."),
         },
     )
     status = object_schema(
@@ -146,9 +157,14 @@ def access_review() -> dict[str, Any]:
                 "items": concerned,
                 "description": "All policies of this user for this cluster.",
             },
+            "credentials": {
+                "type": "array",
+                "items": credential,
+                "description": "The newest credentials that Tower issued to this user for this cluster.",
+            },
         },
     )
     return object_schema(
-        "Whether access policies admit a user to a cluster.",
+        "Whether access policies or issued credentials let a user enter a cluster.",
         {**kind_properties(), "spec": spec, "status": status},
     )

@@ -9,8 +9,8 @@ from attrs import evolve, frozen
 
 from tower.clusters.policies.rbac_object import API_VERSION, RbacKind, RbacObject
 from tower.clusters.policies.rbac_objects import RbacObjects
-from tower.escaping import quoted
-from tower.kube.access.field_problems import check_problems
+from tower.escaping import quoted, shortened
+from tower.kube.access.field_problems import INVALID, check_problems, field_problem
 from tower.kube.access.held_rights import COMPARISON_LIMIT, HeldRights
 from tower.kube.access.rbac import ALL_RIGHTS, GROUP, Rule
 from tower.kube.access.rbac_validation import (
@@ -24,7 +24,14 @@ from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.access.authentication.identity import UserInfo
 from tower.web.access.authorization.attributes import Attributes
-from tower.web.access.authorization.cluster_scope import OWN, OWN_SCOPE, ClusterScope
+from tower.web.access.authorization.cluster_scope import (
+    ANNOTATION,
+    ENTRIES,
+    OWN,
+    OWN_SCOPE,
+    ClusterScope,
+    wrong_entries,
+)
 from tower.web.access.authorization.own_rbac import OwnRbac, binding_of, role_of
 from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api.calls.call import Call
@@ -33,6 +40,9 @@ from tower.web.api.fields.schema import pruned
 from tower.web.api.policies.rbac_types import check_types
 from tower.web.api.table import Object
 from tower.web.api.writes.object_form import ObjectFacts
+
+#: Most wrong entries of an annotation that an error has.
+PROBLEM_LIMIT = 10
 
 
 def show_rbac(item: RbacObject) -> Object:
@@ -111,10 +121,12 @@ class RbacForm:
         return []
 
     def check(self, call: Call, old: RbacObject | None, new: RbacObject) -> None:
-        """Check that the caller grants no rights that the caller does not have.
+        """Check the clusters of a binding, and that the caller grants only rights that the caller has.
 
-        :raise StatusError: 403, with the missing rights.
+        :raise StatusError: 422, with the wrong entries; 403, with the missing rights.
         """
+        if new.kind.is_binding and (old is None or old.annotations != new.annotations):
+            _check_clusters(new)
         user = call.as_user
         if self._rights.is_privileged(user):
             return
@@ -183,6 +195,15 @@ class RbacForm:
         else:
             found = problems_of_role(checked)
         check_problems(f"{kind.name}.{GROUP}", name, found)
+
+
+def _check_clusters(item: RbacObject) -> None:
+    field = f"metadata.annotations[{ANNOTATION}]"
+    problems = [
+        field_problem(field, INVALID, f"must be {ENTRIES}", quoted(shortened(each, 100)))
+        for each in wrong_entries(item.annotations)[:PROBLEM_LIMIT]
+    ]
+    check_problems(f"{item.kind.name}.{GROUP}", item.own_name, problems)
 
 
 def _forbidden(item: RbacObject, text: str) -> StatusError:
