@@ -7,7 +7,16 @@ from typing import ClassVar
 from tower.escaping import reported
 
 #: Kinds of failed authentications.
-AUTH_FAILURES = ("no-credential", "unknown", "expired", "revoked", "removed", "not-yet-valid", "other")
+AUTH_FAILURES = (
+    "no-credential",
+    "unknown",
+    "expired",
+    "revoked",
+    "removed",
+    "not-yet-valid",
+    "rejected-certificate",
+    "other",
+)
 
 #: Kinds of requests that Tower itself denies to authenticated users.
 POLICY_REFUSALS = (

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.credentials import authenticated, authenticator
 from tower.clusters.credentials import ADMINS, Credentials
-from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminKubeconfig
+from tower.control.admin_kubeconfig import CHECK_PERIOD, FILE, LIFETIME, RENEWAL, AdminKubeconfig
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.store import MemoryStore
 from tower.trust.authorities import own_authority
@@ -116,6 +116,15 @@ class AdminKubeconfigTests(SynchronousTestCase):
         before = (self.state.path / FILE).read_bytes()
         self.renew()
         self.assertNotEqual((self.state.path / FILE).read_bytes(), before)
+
+    def test_removed(self) -> None:
+        """A file that was removed is written again at the next check."""
+        self.renew()
+        (self.state.path / FILE).unlink()
+        self.clock.advance(CHECK_PERIOD)
+        self.renew()
+        self.assertEqual(load_kubeconfig(self.state.path / FILE).server, "https://127.0.0.1:8443")
+        self.assertEqual(len(self.credentials.list("")), 2)
 
     def test_clock_set_back(self) -> None:
         """It is renewed if the time was set back."""

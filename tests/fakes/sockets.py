@@ -138,19 +138,22 @@ def _certificate() -> bytes:
     return private + certificate.public_bytes(Encoding.PEM)
 
 
-def _load(context: ssl.SSLContext) -> None:
+def _load(context: ssl.SSLContext, *, trusting: bool = True) -> None:
     with tempfile.NamedTemporaryFile() as file:
         file.write(_certificate())
         file.flush()
         context.load_cert_chain(file.name)
-        context.load_verify_locations(file.name)
+        if trusting:
+            context.load_verify_locations(file.name)
 
 
 @cache
-def server_context(version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
+def server_context(
+    version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, *, trusting: bool = True
+) -> ssl.SSLContext:
     """Return the context of a server named `HOST` that requests a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load(context)
+    _load(context, trusting=trusting)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.minimum_version = context.maximum_version = version
     return context

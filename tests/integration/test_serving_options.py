@@ -61,6 +61,21 @@ class ServingOptionsTests(harness.TowerTestCase):
                 return ""
         return "" if found is None else found[0]
 
+    def check_rejected_certificate(self) -> None:
+        """The log has the address of a client whose certificate TLS rejects, and the reason."""
+        context = ssl.create_default_context(cadata=self.authorities["one"].decode())
+        context.load_cert_chain(*self.files("two"))
+        with socket.create_connection((LOOPBACK, self.tower.secure_port), PATIENCE) as plain:
+            try:
+                with context.wrap_socket(plain, server_hostname="one.example") as connection:
+                    self.assertEqual(connection.recv(1), b"")
+            except ssl.SSLError as e:
+                self.assertIn("alert", str(e))
+        expected = (
+            f"client certificate from {LOOPBACK} rejected in the TLS handshake: certificate verify failed: "
+        )
+        wait_for("the rejected certificate", lambda: expected in self.tower.proxy.output())
+
     def test_options(self) -> None:
         """The made certificate is shown; only the suite is used; a broken pair does not stop another one."""
         made, key = pair_in(self.folder / "serving")
@@ -70,6 +85,7 @@ class ServingOptionsTests(harness.TowerTestCase):
             self.cipher(made.read_bytes(), "localhost", "ECDHE-ECDSA-AES256-GCM-SHA384")
         for name, ca in self.authorities.items():
             self.assertEqual(self.cipher(ca, f"{name}.example"), _SUITE)
+        self.check_rejected_certificate()
         self.files("one")[0].write_text("broken")
         following = self.issue("two")
         wait_for("the next certificate", lambda: self.cipher(following, "two.example") == _SUITE)

@@ -122,7 +122,8 @@ def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> Kube
         if isinstance(e.__cause__, FileNotFoundError):
             _check_role(options.state_dir)
             raise CommandFailed(
-                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates it"
+                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates "
+                "it; a running one creates it again within 10 s"
             ) from e
         raise
 

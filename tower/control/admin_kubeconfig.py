@@ -31,7 +31,8 @@ LIFETIME = 3600.0
 #: Part of the lifetime after which it is renewed.
 RENEWAL = 1 / 4
 
-#: Interval of checks for a due renewal, s; short, because the time of day can be set at any moment.
+#: Interval of checks for a due renewal, s; short, because at any moment the time of day can be set, and the
+#: file removed.
 CHECK_PERIOD = 10.0
 
 
@@ -84,8 +85,9 @@ class AdminKubeconfig:
         self._renewed, self._written = self._now(), credential.id
 
     async def try_to_renew(self) -> None:
-        """Write a new kubeconfig if it is due, or if the time was set back; log expected errors."""
-        if 0 <= self._now() - self._renewed < self._lifetime * RENEWAL:
+        """Write a new kubeconfig if it is due, missing, or the time was set back; log expected errors."""
+        is_recent = 0 <= self._now() - self._renewed < self._lifetime * RENEWAL
+        if is_recent and (self._state.path / FILE).exists():
             return
         try:
             await self.renew()

@@ -33,6 +33,7 @@ class Followed(Generic[C, T]):
     :param parse: returns the value of a content; raises `ValueError` with the problem and the cure.
     :raise ConfigurationError: the content cannot be read or used.
     :ivar option: its name.
+    :ivar name: see above.
     :ivar value: the current value.
     :ivar problem: why the last check could not use the content; empty if it could.
     :ivar on_change: called after `value` has changed; if it raises an error, the last value is restored, and
@@ -44,7 +45,7 @@ class Followed(Generic[C, T]):
 
     def __init__(self, option: str, name: str, read: Callable[[], C], parse: Callable[[C], T]) -> None:
         self.option = option
-        self._name = name
+        self.name = name
         self._read = read
         self._parse = parse
         self.problem = ""
@@ -63,7 +64,7 @@ class Followed(Generic[C, T]):
             return
         self.problem = ""
         if changed:
-            self._log.info("{file}: using its new content", file=self._name)
+            self._log.info("{file}: using its new content", file=self.name)
 
     def reload(self) -> str:
         """Do the same for `tower.reactor.signals.Reloads`.
@@ -103,7 +104,7 @@ class Followed(Generic[C, T]):
         try:
             return self._parse(content)
         except ValueError as e:
-            raise ConfigurationError(f"{self._name}: {e}") from e
+            raise ConfigurationError(f"{self.name}: {e}") from e
 
 
 class FollowedFile(Followed[bytes, T]):

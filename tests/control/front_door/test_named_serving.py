@@ -109,6 +109,32 @@ class NamedServingTests(SynchronousTestCase):
         named.check_files()
         self.assertIs(self.issuer("login.example"), self.public)
 
+    def test_expired(self) -> None:
+        """A certificate that has expired is used with a warning, at the start and when its file changes."""
+        self.issue("other", "other.example")
+        lines = logged_lines(self)
+        options = "@/other.crt,@/other.key", "@/login.crt,@/login.key"
+        self.named(*options)
+        self.assertEqual(lines, [])
+        self.now -= 3 * DAY
+        self.issue("login", "login.example")
+        self.now += 3 * DAY
+        named = self.named(*options)
+        (line,) = lines
+        where = f"--tls-sni-cert-key {self.folder}/login.crt,{self.folder}/login.key"
+        self.assertTrue(
+            line.startswith(f"{where}: clients reject it: its certificate was valid until "), line
+        )
+        self.assertIn(": renew the certificate, or ", line)
+        self.issue("login", "login.example")
+        named.check_files()
+        self.assertEqual(lines[1:], [f"{where}: using its new content"])
+        self.now -= 3 * DAY
+        self.issue("login", "login.example")
+        self.now += 3 * DAY
+        named.check_files()
+        self.assertEqual(lines[2:], [line, f"{where}: using its new content"])
+
     def test_separate(self) -> None:
         """A pair that cannot be used does not stop the renewal of another one, and stays a problem."""
         self.issue("other", "other.example")

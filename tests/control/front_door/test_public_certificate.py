@@ -9,6 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.certificates import DAY, authority, client_context, shake
+from tests.fakes.log_lines import logged_lines
 from tower.control.front_door.named_serving import NamedServing
 from tower.control.front_door.public_certificate import PublicCertificate, public_pair
 from tower.errors import ConfigurationError
@@ -68,6 +69,18 @@ class CertificateForAgentsTests(SynchronousTestCase):
         self.assertEqual((named.accepted, named.pending), (self.company.hash, ""))
         self.assertTrue(self.is_shown(self.company) and not self.is_shown(self.own))
         self.assertEqual(named.expiries["tls-cert-file"], int(self.now + DAY))
+
+    def test_expired(self) -> None:
+        """A certificate that has expired, or is not valid yet, is used with a warning that names the file."""
+        lines = logged_lines(self)
+        self.named(self.company.hash)
+        self.assertEqual(lines, [])
+        where = f"--tls-cert-file {self.pair.certificate}: clients reject it: its certificate "
+        for days, text in ((2, "was valid until "), (-2, "is valid from ")):
+            self.now += days * DAY
+            self.named(self.company.hash)
+            self.now -= days * DAY
+            self.assertTrue(lines[-1].startswith(where + text), lines[-1])
 
     def test_renewal(self) -> None:
         """A renewed certificate is shown at once; with another CA, Tower's own is shown meanwhile."""

@@ -8,9 +8,10 @@ from tests.control.bench import Bench
 from tests.fakes.gateway import Kit, get, ok
 from tests.fakes.pages import page_of
 from tower.control.metrics.request_metrics import RequestMetrics
-from tower.errors import Forbidden, Unauthorized
+from tower.errors import AUTH_FAILURES, Forbidden, Unauthorized
 from tower.kube.status import StatusError
 from tower.metrics.page import registry_of
+from tower.net.tls.connection import CertificateRejected, TLSFailed
 from tower.web.gateway.measurements import ABORTED, BATCH
 
 POD = b"/clusters/alpha/api/v1/namespaces/default/pods/web"
@@ -143,6 +144,16 @@ class RequestMetricsTests(SynchronousTestCase):
         self.assertEqual(refusals("tower_policy_refusals_total", "authorization-mode"), 1)
         self.assertEqual(refusals("tower_policy_refusals_total", "other"), 1)
         self.assertEqual(self.metrics.too_many, 1)
+
+    def test_rejected_certificates(self) -> None:
+        """Client certificates that TLS rejects count as failed authentications, other failures do not."""
+        kit = Kit(meter=self.metrics)
+        for error in (CertificateRejected("certificate verify failed: …"), TLSFailed("http request")):
+            kit.connect().lose(error)
+        values = dict.fromkeys(AUTH_FAILURES, 0) | {"rejected-certificate": 1}
+        for reason, value in values.items():
+            found = self.registry.get_sample_value("tower_auth_failures_total", {"reason": reason})
+            self.assertEqual(found, value, reason)
 
     def test_without_requests(self) -> None:
         """A cluster without requests has samples, all 0."""

@@ -16,10 +16,19 @@ from tests.fakes.receivers import BufferRecorder, Recorder
 from tests.fakes.sockets import HOST, SocketReactor, client_context, server_context, socket_pair, take
 from tower.net.connection import STALLED, ConnectionEnded
 from tower.net.lingering_close import LINGER
-from tower.net.tls.connection import TLS_TURNS, TLSConnection, TLSFailed
+from tower.net.tls.connection import TLS_TURNS, CertificateRejected, TLSConnection, TLSFailed
 from tower.net.tls.session import TLSSession
 
 BULK = random.Random(3).randbytes(3 << 20)
+
+
+class InternetSocket(socket.socket):
+    """A socket that has an address while it is open, unlike those of a socket pair."""
+
+    def getpeername(self) -> tuple[str, int]:
+        """Return the address."""
+        super().getpeername()
+        return "192.0.2.7", 4711
 
 
 class Ends(SynchronousTestCase):
@@ -35,7 +44,8 @@ class Ends(SynchronousTestCase):
     def over(self, sock: socket.socket, *, server: bool, **options: Any) -> TLSConnection:
         """Return one end."""
         if server:
-            context = server_context(options.pop("version", ssl.TLSVersion.TLSv1_3))
+            version = options.pop("version", ssl.TLSVersion.TLSv1_3)
+            context = options.pop("context", server_context(version))
         else:
             context = options.pop("context", client_context())
             options["server_hostname"] = HOST
@@ -173,7 +183,23 @@ class HandshakeTests(Ends):
         self.assertIsInstance(near.reason, TLSFailed)
         self.assertEqual(str(near.reason), "certificate verify failed: self-signed certificate")
         self.assertIn("unknown ca", str(far.reason))
+        self.assertNotIsInstance(far.reason, CertificateRejected)
         self.assert_nothing_left()
+
+    def test_untrusted_client(self) -> None:
+        """An unverified client is rejected, with a readable reason; its address is known afterwards."""
+        stranger = client_context(showing=True)
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = server_context(version, trusting=False)
+            one, two = socket_pair()
+            client = self.over(one, server=False, context=stranger)
+            server = self.over(InternetSocket(fileno=two.detach()), server=True, context=context)
+            client.receiver, server.receiver = Recorder(), (far := Recorder())
+            client.resume()
+            self.reactor.run()
+            self.assertIsInstance(far.reason, CertificateRejected)
+            self.assertEqual(str(far.reason), "certificate verify failed: self-signed certificate")
+            self.assertEqual(server.getPeer().host, "192.0.2.7")
 
     def test_cut(self) -> None:
         """A connection that ends during the handshake was cut."""

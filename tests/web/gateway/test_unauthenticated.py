@@ -9,7 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import FakeUser, Jane, Kit, get, ok
 from tower.errors import Forbidden, Unauthorized
+from tower.net.connection import ConnectionEnded
 from tower.net.pipes import Buffer
+from tower.net.tls.connection import CertificateRejected, TLSFailed
 from tower.reactor.log_batch import FEW
 from tower.web.gateway.gateway import RequestLimits
 from tower.web.gateway.http_channel import TURN, HTTPChannel
@@ -385,6 +387,27 @@ class LogTests(KitTestCase):
             f"request {last} from 192.0.2.7: 401 no such token",
         )
         self.assertEqual(len(self.log(self.user, get(b"/"), 1000)), FEW + 1)
+
+    def test_certificates(self) -> None:
+        """A thousand client certificates that TLS rejects are a few lines; other failures are not logged."""
+        reason = "certificate verify failed: self-signed certificate"
+        with capturedLogs() as events:
+            for error in (
+                TLSFailed("http request"),
+                ConnectionEnded(),
+                *[CertificateRejected(reason)] * 1000,
+            ):
+                self.kit.connect().lose(error)
+            self.kit.clock.advance(1.0)
+        lines = [str(formatEvent(event)) for event in events]
+        self.assertEqual(len(lines), FEW + 1, lines[:20])
+        self.assertEqual(
+            lines[0],
+            f"client certificate from 192.0.2.7 rejected in the TLS handshake: {reason}: use a certificate "
+            "for client authentication that Tower or a CA of --client-ca-file has issued",
+        )
+        self.assertIn(f"{1000 - FEW} more client certificates were rejected in the TLS handshake", lines[-1])
+        self.assertEqual(self.kit.gateway.connections, 1)
 
     def test_known(self) -> None:
         """A rejection of an authenticated user has its own line."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define
+from twisted.logger import Logger
 
 from tower.control.front_door.followed_pair import FollowedPair
 from tower.control.front_door.public_certificate import CURE, OPTION, PublicCertificate
 from tower.errors import ConfigurationError
+from tower.net.tls.validity import validity_problem
 from tower.options.followed_file import Followed
 from tower.reactor.signals import Reloads
 from tower.trust.named_certificates import NamedCertificate, PairFiles, is_covered, names_of
@@ -29,6 +31,8 @@ class NamedServing:
     :param reserved: names of the proxy that agents and kubeconfigs verify by Tower's CA.
     :param public: that of ``--tls-cert-file``; None: there is none.
     """
+
+    _log = Logger()
 
     _serving: ServingCertificate
     _reserved: Sequence[str]
@@ -115,6 +119,14 @@ class NamedServing:
             raise ConfigurationError(f"--{option}: {e}") from None
         if self._public is not None:
             self._public.used()
+        self._warn()
+
+    def _warn(self) -> None:
+        """Log which certificates are not valid now: clients reject them."""
+        for pair in self._all:
+            first = load_certificates(pair.value.certificate)[0]
+            if problem := validity_problem([first], self._serving.now):
+                self._log.warn("{name}: clients reject it: {problem}", name=pair.name, problem=problem)
 
 
 def named_pair(files: PairFiles, reserved: Sequence[str]) -> FollowedPair[NamedCertificate]:

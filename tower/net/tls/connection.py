@@ -42,6 +42,10 @@ class TLSFailed(PeerError):
     """The TLS handshake or session failed."""
 
 
+class CertificateRejected(TLSFailed):
+    """The TLS handshake failed because of the peer's certificate."""
+
+
 class TLSConnection(Connection):
     """See `Connection`.  The handshake proceeds even while the connection is paused.
 
@@ -95,7 +99,11 @@ class TLSConnection(Connection):
         except (ssl.SSLError, ValueError) as e:
             if alert := session.take():
                 self._send_alert(alert)
-            self._lost(TLSFailed(reason_of(e)))
+            if isinstance(e, ssl.SSLCertVerificationError):
+                self.getPeer()  # kept for the receiver: the socket is closed before it is notified
+                self._lost(CertificateRejected(reason_of(e)))
+            else:
+                self._lost(TLSFailed(reason_of(e)))
             return
         if own := session.take():
             self._send_cipher_text(own)

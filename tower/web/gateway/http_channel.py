@@ -20,7 +20,9 @@ from tower.http.bodies import BadBody
 from tower.http.requests import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
 from tower.kube.status import StatusError, status_response
 from tower.net.pipes import AcceptedPipe, Buffer
+from tower.net.tls.connection import CertificateRejected
 from tower.web.gateway.pipelining import Pipelined
+from tower.web.gateway.refusals import record_rejected_certificate
 from tower.web.gateway.request import Request
 from tower.web.gateway.request_body import BodyTaker, RequestBody
 from tower.web.gateway.user_session import UserConnection
@@ -329,6 +331,8 @@ class HTTPChannel(UserConnection):
 
     def closed(self, reason: Exception) -> None:
         """See `tower.net.pipes.Receiver.closed`."""
+        if isinstance(reason, CertificateRejected):
+            record_rejected_certificate(self, reason)
         self._closing = True
         request, self._request = self._request, None
         if request is not None:

@@ -12,6 +12,7 @@ from tower.kube.request_info import is_discovery
 from tower.kube.status import StatusError, status_response
 
 if TYPE_CHECKING:
+    from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.gateway.request import Request
 
 #: Text of a timeout, as kube-apiserver's.
@@ -34,6 +35,20 @@ def record_refusal(request: Request, error: BaseException, refusal: StatusError)
         channel.disprove()
     _log(request, refusal.code, reason or refusal.message)
     gateway.failures += 1
+
+
+def record_rejected_certificate(channel: HTTPChannel, reason: Exception) -> None:
+    """Log and count a TLS handshake that failed because of the client's certificate."""
+    gateway = channel.gateway
+    if gateway.meter is not None:
+        gateway.meter.refused(Unauthorized(reason=str(reason), kind="rejected-certificate"))
+    gateway.rejections.log(
+        "client certificates were rejected in the TLS handshake",
+        "client certificate from {peer} rejected in the TLS handshake: {reason}: use a certificate for "
+        "client authentication that Tower or a CA of --client-ca-file has issued",
+        peer=channel.peer.address,
+        reason=str(reason),
+    )
 
 
 def request_timeout(server: str, limit: float, cure: str = "") -> StatusError:
