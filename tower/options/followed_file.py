@@ -33,10 +33,12 @@ class Followed(Generic[C, T]):
     :param parse: returns the value of a content; raises `ValueError` with the problem and the cure.
     :raise ConfigurationError: the content cannot be read or used.
     :ivar option: its name.
+    :ivar name: see above.
     :ivar value: the current value.
     :ivar problem: why the last check could not use the content; empty if it could.
     :ivar on_change: called after `value` has changed; if it raises an error, the last value is restored, and
         the next check tries again.
+    :ivar on_use: called with the last and the new content once the new one is in use.
     :ivar on_failure: called once for each problem of a changed content.
     """
 
@@ -44,13 +46,14 @@ class Followed(Generic[C, T]):
 
     def __init__(self, option: str, name: str, read: Callable[[], C], parse: Callable[[C], T]) -> None:
         self.option = option
-        self._name = name
+        self.name = name
         self._read = read
         self._parse = parse
         self.problem = ""
         self._content = self._read()
         self.value = self._parsed(self._content)
         self.on_change: Callable[[], object] = lambda: None
+        self.on_use: Callable[[C, C], object] = lambda _last, _new: None
         self.on_failure: Callable[[], object] = lambda: None
 
     def check(self) -> None:
@@ -63,7 +66,7 @@ class Followed(Generic[C, T]):
             return
         self.problem = ""
         if changed:
-            self._log.info("{file}: using its new content", file=self._name)
+            self._log.info("{file}: using its new content", file=self.name)
 
     def reload(self) -> str:
         """Do the same for `tower.reactor.signals.Reloads`.
@@ -96,14 +99,15 @@ class Followed(Generic[C, T]):
         except Exception:
             self.value = previous
             raise
-        self._content = content
+        last, self._content = self._content, content
+        self.on_use(last, content)
         return True
 
     def _parsed(self, content: C) -> T:
         try:
             return self._parse(content)
         except ValueError as e:
-            raise ConfigurationError(f"{self._name}: {e}") from e
+            raise ConfigurationError(f"{self.name}: {e}") from e
 
 
 class FollowedFile(Followed[bytes, T]):

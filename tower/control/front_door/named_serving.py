@@ -53,9 +53,9 @@ class NamedServing:
             reloads.add(f"{_OPTION} {number}", each.reload)
         if public is not None:
             reloads.add(OPTION, public.pair.reload)
-        for pair in self._all:
+        for pair in self.files:
             pair.on_change = self._use
-        if self._all:
+        if self.files:
             self._use()
         return self
 
@@ -98,11 +98,12 @@ class NamedServing:
 
     def check_files(self) -> None:
         """Use changed files; call this every `tower.options.followed_file.PERIOD` s."""
-        for pair in self._all:
+        for pair in self.files:
             pair.check()
 
     @property
-    def _all(self) -> list[Followed[tuple[bytes, bytes], Any]]:
+    def files(self) -> Sequence[Followed[tuple[bytes, bytes], Any]]:
+        """The pairs of a certificate and its key."""
         return [*self._pairs, *(() if self._public is None else (self._public.pair,))]
 
     def _use(self) -> None:
