@@ -24,6 +24,15 @@ from tower.trust.statedir import StateDir
 NAMESPACE = "kubesphere-system"
 
 
+#: Kubeconfig for the host cluster.
+KUBECONFIG = """
+current-context: host
+clusters: [{name: host, cluster: {server: "https://10.0.0.1"}}]
+users: [{name: proxy, user: {token: secret}}]
+contexts: [{name: host, context: {cluster: host, user: proxy}}]
+"""
+
+
 class HostProblemTests(SynchronousTestCase):
     """A proxy that does not listen, with its controller."""
 
@@ -35,7 +44,7 @@ class HostProblemTests(SynchronousTestCase):
         store = opened(self.host, self.reactor)
         self.addCleanup(store.stop)
         kubeconfig = Path(self.mktemp())
-        kubeconfig.touch()
+        kubeconfig.write_text(KUBECONFIG)
         options = Options({})
         options.parse([f"--kubeconfig={kubeconfig}"])
         self.proxy = self.made(options, store, HostAccess(self.host))

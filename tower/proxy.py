@@ -187,6 +187,7 @@ class Proxy(MultiService):
         self._files = tunnel_plane.files
         rotations = trust.rotations(records, tunnels, admin)
         users = UserPlane.of(runtime, records, trust)
+        logs.record_files([*trust.named.files, *users.files])
         know_services = self._know_services if has_host else None
         hooks = start_hooks(runtime, records, admin, rotations, access, know_services)
         serving = ServingPlane.of(

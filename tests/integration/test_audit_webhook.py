@@ -157,7 +157,11 @@ class BatchTests(WebhookTestCase):
 class FullQueueTests(WebhookTestCase):
     """A queue that is soon full."""
 
-    options = ("--audit-webhook-batch-buffer-size=100", "--audit-webhook-batch-max-wait=100ms")
+    options = (
+        "--audit-webhook-batch-buffer-size=100",
+        "--audit-webhook-batch-max-size=50",
+        "--audit-webhook-batch-max-wait=100ms",
+    )
 
     def test_faults(self) -> None:
         """Further events are dropped and counted; the log has them."""

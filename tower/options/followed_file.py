@@ -38,6 +38,7 @@ class Followed(Generic[C, T]):
     :ivar problem: why the last check could not use the content; empty if it could.
     :ivar on_change: called after `value` has changed; if it raises an error, the last value is restored, and
         the next check tries again.
+    :ivar on_use: called with the last and the new content once the new one is in use.
     :ivar on_failure: called once for each problem of a changed content.
     """
 
@@ -52,6 +53,7 @@ class Followed(Generic[C, T]):
         self._content = self._read()
         self.value = self._parsed(self._content)
         self.on_change: Callable[[], object] = lambda: None
+        self.on_use: Callable[[C, C], object] = lambda _last, _new: None
         self.on_failure: Callable[[], object] = lambda: None
 
     def check(self) -> None:
@@ -97,7 +99,8 @@ class Followed(Generic[C, T]):
         except Exception:
             self.value = previous
             raise
-        self._content = content
+        last, self._content = self._content, content
+        self.on_use(last, content)
         return True
 
     def _parsed(self, content: C) -> T:

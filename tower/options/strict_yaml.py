@@ -1,13 +1,17 @@
-"""YAML as Kubernetes' strict decoder reads it: a key given twice is an error, and an alias too."""
+"""YAML as Kubernetes' decoders read it, the strict and the lenient one; an alias is an error to both.
+
+To the strict one, a key given twice is an error, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
-from yaml import AliasEvent, MappingNode, SafeLoader, YAMLError, load
+from yaml import AliasEvent, MappingNode, Node, SafeLoader, SequenceNode, YAMLError, load
 
 
-class _StrictLoader(SafeLoader):
+class _JSONLoader(SafeLoader):
     """Loads values that have a JSON form."""
 
     yaml_implicit_resolvers = {
@@ -18,17 +22,20 @@ class _StrictLoader(SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node; reject aliases, whose expansion is unlimited."""
         if self.check_event(AliasEvent):
-            raise YAMLError("aliases are not supported")
+            raise YAMLError("aliases are not supported (write the value again)")
         return super().compose_node(parent, index)
 
+
+class _StrictLoader(_JSONLoader):
+    """Rejects keys that are not texts or are given twice."""
+
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a map; reject keys that are not texts or are given twice."""
+        """Return a map."""
         found: set[str] = set()
         for each, _ in node.value:
             key = each.value
             if not isinstance(key, str) or key in found:
-                line = each.start_mark.line + 1
-                raise YAMLError(f'strict decoding error: line {line}: key "{key}" already set in map')
+                raise YAMLError(f"strict decoding error: {_repeated(each)}")
             found.add(key)
         return super().construct_mapping(node, deep)
 
@@ -39,3 +46,30 @@ def load_strictly(data: bytes) -> Any:
     :raise YAMLError: it is not YAML, or not of this form.
     """
     return load(data.decode(), _StrictLoader)  # noqa: S506 - a safe loader
+
+
+def load_leniently(data: bytes) -> Any:
+    """Do the same, and use the last value of a key that is given several times."""
+    return load(data.decode(), _JSONLoader)  # noqa: S506 - a safe loader
+
+
+def repeated_keys(data: bytes) -> list[str]:
+    """Return the keys that a map has already, with upstream's text; *data* can be loaded leniently."""
+    nodes = [_JSONLoader(data.decode()).get_single_node()]
+    repeated: list[Node] = []
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, SequenceNode):
+            nodes += node.value
+        elif isinstance(node, MappingNode):
+            found: set[Hashable] = set()
+            for key, value in node.value:
+                if key.value in found:
+                    repeated.append(key)
+                found.add(key.value)
+                nodes.append(value)
+    return [_repeated(key) for key in sorted(repeated, key=lambda key: key.start_mark.index)]
+
+
+def _repeated(key: Node) -> str:
+    return f'line {key.start_mark.line + 1}: key "{key.value}" already set in map'

@@ -7,7 +7,7 @@ import re
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.audits import HEAD
-from tower.kube.audit.policy_file import parse_audit_policy, unknown_fields
+from tower.kube.audit.policy_file import parse_audit_policy, strict_errors
 
 
 class ParseTests(SynchronousTestCase):
@@ -102,5 +102,26 @@ class ParseTests(SynchronousTestCase):
         text = b"apiVersion: audit.k8s.io/v1\nmetadata: {name: x}\nfoo: 1\nrules:\n- level: None\n  bar: 2\n"
         text += b"  resources: [{group: '', baz: 3}]\n"
         self.assertEqual(len(parse_audit_policy(text).rules), 1)
-        self.assertEqual(unknown_fields(text), ["foo", "rules[0].bar", "rules[0].resources[0].baz"])
-        self.assertEqual(unknown_fields(f"{HEAD}rules: [{{level: None}}]".encode()), [])
+        self.assertEqual(
+            strict_errors(text),
+            [
+                'unknown field "foo"',
+                'unknown field "rules[0].bar"',
+                'unknown field "rules[0].resources[0].baz"',
+            ],
+        )
+        self.assertEqual(strict_errors(f"{HEAD}rules: [{{level: None}}]".encode()), [])
+
+    def test_repeated(self) -> None:
+        """As upstream, the last value of a repeated key counts, and each repetition is reported."""
+        text = f"{HEAD}rules:\n- level: Metadata\n  users: [a]\n  level: None\n  users: [b]\nkind: Policy\n"
+        (rule,) = parse_audit_policy(text.encode()).rules
+        self.assertEqual((rule.decision.level, rule.users), ("None", {"b"}))
+        self.assertEqual(
+            strict_errors(text.encode()),
+            [
+                'line 6: key "level" already set in map',
+                'line 7: key "users" already set in map',
+                'line 8: key "kind" already set in map',
+            ],
+        )

@@ -48,6 +48,12 @@ class PolicyDocumentTests(SynchronousTestCase):
     def test_documents(self) -> None:
         """Another document is rejected, with the position and the cure."""
         self.assertIn("is not YAML (line 2)", self.rejected(b"a: 1\n\tb: ["))
+        self.assertEqual(
+            self.rejected(b"kind: a\n---\nkind: b\n"),
+            "is not YAML (line 2): found another document: repair it",
+        )
+        self.assertEqual(self.rejected(b"a: \xff"), "is not YAML: not UTF-8: repair it")
+        self.assertEqual(self.rejected(b"[" * 50_000), "is not YAML: too deep: repair it")
         self.assertIn("already set in map", self.rejected(b"kind: a\nkind: b\n"))
         self.assertIn("must be an object", self.rejected(b""))
         self.assertIn("kind: 'List': must be AgentPolicy", self.rejected(document(kind="List")))
@@ -64,7 +70,7 @@ class PolicyDocumentTests(SynchronousTestCase):
             ({"namespaces": []}, "spec.allow[0].namespaces: is empty"),
             ({"namespaces": ["*"]}, "omit the field for all namespaces"),
             ({"namespaces": ["Dev"]}, "'Dev': must be the name of a namespace"),
-            ({"subjects": []}, "spec.allow[0].subjects: required"),
+            ({"subjects": []}, "spec.allow[0].subjects: is empty: list users and groups, or omit the field"),
             ({"subjects": [{"kind": "Team", "name": "a"}]}, "spec.allow[0].subjects[0].kind: 'Team'"),
             ({"access": "none"}, "spec.allow[0].access: 'none': must be full, edit, no-exec or read-only"),
             ({"targets": ["db"], "access": "read-only"}, "spec.allow[0].access: has no effect on streams"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.audits import HEAD, Lines
 from tower.control.proxy_options import Options
+from tower.options.followed_file import FollowedFile
 from tower.reactor.signals import Reloads
 from tower.web.access.audit.audit import Audit
 from tower.web.access.audit.destinations import Destination
@@ -44,6 +47,30 @@ class RequestLogsTests(SynchronousTestCase):
         logs, reloads = self.opened(f"--access-log={path}", f"--audit-log-path={self.mktemp()}")
         self.assertIsNotNone(logs.audit)
         self.assertEqual(reloads, ["audit log", "access log"])
+
+    def test_files(self) -> None:
+        """New contents of files, and of the audit policy, are recorded if there is an audit log."""
+        log, policy, authorities = (Path(self.mktemp()) for _ in range(3))
+        policy.write_text(f"{HEAD}rules: [{{level: Metadata}}]")
+        authorities.write_text("one")
+        file = FollowedFile("client-ca-file", authorities, bytes)
+        logs, _ = self.opened(f"--audit-log-path={log}", f"--audit-policy-file={policy}")
+        assert logs.audit is not None
+        lines = Lines()
+        logs.audit.destinations[0].backend = lines
+        logs.record_files([file])
+        authorities.write_text("two")
+        file.check()
+        policy.write_text(f"{HEAD}rules: [{{level: None}}]")
+        logs.check_files()
+        self.assertEqual(
+            [each["objectRef"]["name"] for each in lines.events()], ["client-ca-file", "audit-policy-file"]
+        )
+        logs, _ = self.opened()
+        logs.record_files([file])
+        authorities.write_text("three")
+        file.check()
+        self.assertEqual(file.value, b"three")
 
     def test_stop(self) -> None:
         """The last batch of access lines is queued before the files are closed."""

@@ -57,9 +57,9 @@ class NamedServing:
             reloads.add(f"{_OPTION} {number}", each.reload)
         if public is not None:
             reloads.add(OPTION, public.pair.reload)
-        for pair in self._all:
+        for pair in self.files:
             pair.on_change = self._use
-        if self._all:
+        if self.files:
             self._use()
         return self
 
@@ -102,11 +102,12 @@ class NamedServing:
 
     def check_files(self) -> None:
         """Use changed files; call this every `tower.options.followed_file.PERIOD` s."""
-        for pair in self._all:
+        for pair in self.files:
             pair.check()
 
     @property
-    def _all(self) -> list[Followed[tuple[bytes, bytes], Any]]:
+    def files(self) -> Sequence[Followed[tuple[bytes, bytes], Any]]:
+        """The pairs of a certificate and its key."""
         return [*self._pairs, *(() if self._public is None else (self._public.pair,))]
 
     def _use(self) -> None:
@@ -123,7 +124,7 @@ class NamedServing:
 
     def _warn(self) -> None:
         """Log which certificates are not valid now: clients reject them."""
-        for pair in self._all:
+        for pair in self.files:
             first = load_certificates(pair.value.certificate)[0]
             if problem := validity_problem([first], self._serving.now):
                 self._log.warn("{name}: clients reject it: {problem}", name=pair.name, problem=problem)

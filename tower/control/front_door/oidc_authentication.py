@@ -46,6 +46,7 @@ class OIDCAuthentication:
     :ivar anonymous: accepts requests without a credential; None: they are rejected.
     :ivar services: needed by the method.
     :ivar file_reloads: those of the file; None: there is no file.
+    :ivar files: none or one.
     :ivar on_change: called when users may have lost their access.
     """
 
@@ -53,6 +54,7 @@ class OIDCAuthentication:
         self, options: OIDCOptions, reactor: IReactor, epoch: Callable[[], float], reloads: Reloads
     ) -> None:
         self.methods: tuple[OIDCMethod, ...] = ()
+        self.files: tuple[FollowedFile[AuthenticationConfiguration], ...] = ()
         self.services: tuple[Service, ...] = ()
         self.file_reloads: ConfigurationReloads | None = None
         self.on_change: Callable[[], object] = lambda: None
@@ -83,6 +85,7 @@ class OIDCAuthentication:
             return found
 
         file = FollowedFile("authentication-config", path, parse)
+        self.files = (file,)
         first.append(file.value)
         if file.value.has_anonymous:
             paths = file.value.anonymous

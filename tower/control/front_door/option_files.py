@@ -10,6 +10,7 @@ from typing import TypeAlias
 from cryptography import x509
 
 from tower.control.default_cluster import read_access
+from tower.control.front_door.followed_kubeconfigs import KUBECONFIGS
 from tower.control.front_door.named_serving import named_pair
 from tower.control.front_door.public_certificate import public_pair
 from tower.control.front_door.user_authentication import check_apart
@@ -32,14 +33,6 @@ from tower.web.access.authentication.token_file import parse_tokens
 #: Raises an error of one option.
 Rule: TypeAlias = Callable[[], object]
 
-_KUBECONFIGS = (
-    "kubeconfig",
-    "authentication-token-webhook-config-file",
-    "authentication-kubeconfig",
-    "authorization-webhook-config-file",
-    "authorization-kubeconfig",
-    "audit-webhook-config-file",
-)
 _USERS, _FRONT_PROXIES = "client-ca-file", "requestheader-client-ca-file"
 
 
@@ -63,7 +56,7 @@ def file_rules(options: Options, reactor: IReactor | None, now: float) -> Iterat
     path = options["audit-policy-file"]
     if path is not None:
         yield partial(_read, "audit-policy-file", path, partial(read_audit_policy, path=path))
-    for option in _KUBECONFIGS:
+    for option in KUBECONFIGS:
         if options[option] is not None:
             yield partial(_read_kubeconfig, option, options[option], reactor)
     for option in ("audit-log-path", "access-log"):

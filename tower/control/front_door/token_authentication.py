@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from twisted.application.service import MultiService
 
@@ -44,6 +45,7 @@ class TokenAuthentication(MultiService):
     :ivar accounts: none or one, before OpenID Connect, which may have to ask a provider.
     :ivar reviewers: the last methods.
     :ivar clients: of the reviewers, by method.
+    :ivar files: those that the methods follow.
     :ivar on_change: called when users may have lost their access.
     """
 
@@ -53,6 +55,7 @@ class TokenAuthentication(MultiService):
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._reactor, self._epoch, self._reloads = options, reactor, epoch, reloads
         self.on_change: Callable[[], object] = lambda: None
+        self.files: Sequence[FollowedFile[Any]] = ()
         self.clients: dict[str, WebhookClient] = {}
         issuers = options.account_issuers
         self.accounts: Sequence[ServiceAccountAuthenticator] = ()
@@ -70,6 +73,7 @@ class TokenAuthentication(MultiService):
 
     def _file_keys(self) -> AccountKeys:
         files = [FollowedFile(_KEYS, path, read_public_keys) for path in self._options.account_key_files]
+        self.files = files
         for number, each in enumerate(files, 1):
             each.on_change = self._changed
             self._reloads.add(f"{_KEYS} {number}" if len(files) > 1 else _KEYS, each.reload)

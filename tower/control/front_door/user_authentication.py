@@ -29,12 +29,13 @@ class UserAuthentication:
 
     :ivar by_certificate: those that read the client certificate.
     :ivar by_token: those that read the bearer token.
+    :ivar files: those that the methods follow.
     :ivar on_change: called when users may have lost their access.
     """
 
     by_certificate: Sequence[AuthenticationMethod]
     by_token: Sequence[AuthenticationMethod]
-    _files: Sequence[Followed[Any, Any]]
+    files: Sequence[Followed[Any, Any]]
     on_change: Callable[[], object] = field(default=lambda: None, init=False)
 
     @classmethod
@@ -106,7 +107,7 @@ class UserAuthentication:
 
     def check_files(self) -> None:
         """Use changed files; call this every `tower.options.followed_file.PERIOD` s."""
-        for each in self._files:
+        for each in self.files:
             each.check()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from tower.kube.rest.reflector_group import ReflectorGroup
 from tower.kube.rest.rest_client import RestClient
 from tower.kube.rest.rest_config import RestConfig
 from tower.kube.rest.webhook_client import WebhookClient
+from tower.options.followed_file import FollowedFile
 from tower.reactor.closing import Closing
 from tower.reactor.interfaces import IReactor
 from tower.reactor.repeating import periodic
@@ -47,6 +48,7 @@ class UserAuthorization(MultiService):
     :ivar rules: the filter for clusters; None: the first mode allows all requests, so there is nothing to
         decide.
     :ivar own_rules: the filter for Tower's own API.
+    :ivar files: those that the modes follow.
     :ivar impersonation: decides whether a user may act as another one.
     :raise ConfigurationError: a file cannot be used; names option and file.
     """
@@ -63,6 +65,7 @@ class UserAuthorization(MultiService):
         self.impersonation = Impersonation(own, own, lambda: own.generation)
         self._add(periodic(reactor, PERIOD, self._sweep_impersonation))
         self._add(periodic(reactor, PERIOD, self.own_rules.sweep))
+        self.files: Sequence[FollowedFile[Any]] = ()
         self.rules: ModeAuthorization | None = None
         if modes[0] == ALWAYS_ALLOW:
             return
@@ -97,6 +100,7 @@ class UserAuthorization(MultiService):
 
     def _abac(self) -> Authorizer:
         abac = AbacFile(self._options["authorization-policy-file"], self._cache.clear)
+        self.files = (abac.file,)
         self._reloads.add(abac.file.option, abac.file.reload)
         self._add(periodic(self._reactor, FILE_PERIOD, abac.file.check))
         return abac

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 from attrs import frozen
 from prometheus_client.registry import Collector
@@ -13,6 +13,7 @@ from twisted.application.service import Service
 from tower.clusters.login.login_session import LoginSession
 from tower.clusters.policies.policy_index import PolicyIndex
 from tower.clusters.records import Records
+from tower.control.front_door.followed_kubeconfigs import followed_kubeconfigs
 from tower.control.front_door.logins import Logins
 from tower.control.front_door.oidc_authentication import OIDCAuthentication
 from tower.control.front_door.token_authentication import TokenAuthentication
@@ -23,6 +24,7 @@ from tower.control.metrics.oidc_metrics import OIDCCollector
 from tower.control.planes.runtime import RecordFollower, Runtime
 from tower.control.planes.trust_plane import TrustPlane
 from tower.options.followed_file import PERIOD as FILES_PERIOD
+from tower.options.followed_file import Followed
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication.attempts import Attempts
 from tower.web.access.authentication.tower_credentials import CredentialAuthenticator
@@ -46,6 +48,7 @@ class UserPlane:
     :ivar authentication: the first of them only.
     :ivar generation: changes with each record or file that a decision depends on.
     :ivar reviews: answers requests of users about themselves at the clusters.
+    :ivar files: those that authentication and authorization follow, and the kubeconfigs of all options.
     :ivar is_for_door: returns whether a bearer token is for the front door, and not for a cluster.
     """
 
@@ -58,6 +61,7 @@ class UserPlane:
     authorization: UserAuthorization
     logins: Logins
     metrics: Collector
+    files: Sequence[Followed[Any, Any]]
     services: Sequence[Service]
     followers: Sequence[RecordFollower]
     _oidc: OIDCAuthentication
@@ -120,6 +124,7 @@ class UserPlane:
             authorization.impersonation,
             DoorTokens((*foreign.by_token, *tokens.accounts, *oidc.methods)),
         )
+        kubeconfigs = followed_kubeconfigs(options)
         generation = AdmissionGeneration(records.store, epoch, chain.rules)
 
         def access_changed() -> None:
@@ -149,13 +154,14 @@ class UserPlane:
                 oidc.file_reloads,
                 [*logins.metrics, *map(OIDCCollector, oidc.methods)],
             ),
+            [*foreign.files, *oidc.files, *tokens.files, *authorization.files, *kubeconfigs],
             [
                 *oidc.services,
                 tokens,
                 *logins.services,
                 authorization,
                 *runtime.every(SESSIONS_PERIOD, sessions.sweep),
-                *runtime.every(FILES_PERIOD, foreign.check_files),
+                *runtime.every(FILES_PERIOD, foreign.check_files, *(each.check for each in kubeconfigs)),
                 *runtime.every(ENTRY_PERIOD, sweep.check),
             ],
             [generation, sweep, policies, rbac],

@@ -11,8 +11,10 @@ from typing import Any
 from attrs import frozen
 
 from tower.escaping import json_text
+from tower.kube.access.protobuf import PROTOBUF, read_protobuf
 from tower.kube.audit.policy import AuditDecision
 from tower.kube.request_info import RequestInfo
+from tower.kube.status import StatusError
 
 #: Largest decoded body, B.
 DECODED_LIMIT = 1024 * 1024
@@ -77,25 +79,29 @@ def withheld(decision: AuditDecision, info: RequestInfo) -> str:
     return ""
 
 
-def body_of(payload: bytes, media: str, encoding: str, *, omits_managed_fields: bool) -> RecordedBody:
+def body_of(
+    payload: bytes, media: str, encoding: str, *, omits_managed_fields: bool, is_own: bool = False
+) -> RecordedBody:
     """Return the body that *payload* is; kubectl sends JSON as YAML, too.
 
     Other YAML takes a hundred times as long to read, or far longer, so it is left out.
 
     :param media: its media type, with parameters.
     :param encoding: its content coding, or empty.
+    :param is_own: it is for Tower's own API, which reads some kinds in protobuf.
     """
     if not payload:
         return RecordedBody()
     kind = media.partition(";")[0].strip().lower()
-    if not (kind.endswith(("json", "yaml")) or not kind):
+    is_protobuf = is_own and kind == PROTOBUF
+    if not (is_protobuf or kind.endswith(("json", "yaml")) or not kind):
         return RecordedBody(omitted=f"media type {kind[:_METADATA_LIMIT]}")
     decoded = payload if encoding in ("", "identity") else _decoded(payload, encoding)
     if decoded is None:
         return RecordedBody(omitted=f"content coding {encoding[:_METADATA_LIMIT]}")
-    value = _value(decoded)
+    value = _protobuf(decoded) if is_protobuf else _value(decoded)
     if value is None:
-        return RecordedBody(omitted="not an object in JSON")
+        return RecordedBody(omitted=f"not an object in {'protobuf' if is_protobuf else 'JSON'}")
     if omits_managed_fields:
         _drop_managed_fields(value)
     try:
@@ -122,6 +128,13 @@ def _value(data: bytes) -> Any:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) else None
+
+
+def _protobuf(data: bytes) -> dict[str, Any] | None:
+    try:
+        return read_protobuf(data)
+    except StatusError:
+        return None
 
 
 def _reject(constant: str) -> None:

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from tower.escaping import shortened
 from tower.kube.audit.policy import LEVELS, STAGES, AuditDecision, AuditPolicy, AuditRule, GroupResources
+from tower.options.strict_yaml import load_leniently, repeated_keys
 
 _GROUP = "audit.k8s.io"
 _VERSION = f"{_GROUP}/v1"
@@ -21,21 +22,6 @@ _LONGEST_SUBDOMAIN = 253
 _QUOTED_LIMIT = 300
 
 _JSON_TYPES = ((bool, "bool"), ((int, float), "number"), (str, "string"), (list, "array"), (dict, "object"))
-
-
-class _PolicyLoader(yaml.SafeLoader):
-    """Loads values that have a JSON form; an alias is an error, because its expansion is unlimited."""
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not supported: write the value again")
-        return super().compose_node(parent, index)
 
 
 @frozen
@@ -77,25 +63,28 @@ def parse_audit_policy(content: bytes) -> AuditPolicy:
     return AuditPolicy(tuple(_compiled(rule, default) for rule in rules), default)
 
 
-def unknown_fields(content: bytes) -> list[str]:
-    """Return the fields of a valid file that no version knows, as ``rules[0].foo``; they are ignored."""
+def strict_errors(content: bytes) -> list[str]:
+    """Return what upstream's strict decoder rejects in a valid file, and the lenient one accepts.
+
+    The lenient one ignores unknown fields, and uses the last value of a key that is given several times.
+    """
     known = {"apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"}
     of_rule = {"level", "users", "userGroups", "verbs", "resources", "namespaces", "nonResourceURLs"}
     of_rule |= {"omitStages", "omitManagedFields"}
     value = _load(content)
-    found = [key for key in value if key not in known]
+    unknown = [key for key in value if key not in known]
     for number, rule in enumerate(_rules(value)):
         place = f"rules[{number}]"
-        found += [f"{place}.{key}" for key in rule or () if key not in of_rule]
+        unknown += [f"{place}.{key}" for key in rule or () if key not in of_rule]
         for index, resource in enumerate((rule or {}).get("resources") or ()):
             keys = set(resource or ()) - {"group", "resources", "resourceNames"}
-            found += [f"{place}.resources[{index}].{key}" for key in sorted(keys)]
-    return found
+            unknown += [f"{place}.resources[{index}].{key}" for key in sorted(keys)]
+    return [*repeated_keys(content), *(f'unknown field "{field}"' for field in unknown)]
 
 
 def _load(content: bytes) -> dict[str, Any]:
     try:
-        value = yaml.load(content.decode(), _PolicyLoader)  # noqa: S506 - a safe loader
+        value = load_leniently(content)
     except UnicodeDecodeError as e:
         raise _undecoded("yaml: invalid UTF-8: save the file as UTF-8") from e
     except yaml.MarkedYAMLError as e:

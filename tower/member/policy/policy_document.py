@@ -6,10 +6,11 @@ from typing import Any
 
 from yaml import MarkedYAMLError, YAMLError
 
-from tower.clusters.policies.access_policy import ALL
+from tower.clusters.policies.access_policy import ALL, Subject
 from tower.clusters.policies.spec_fields import check_known, read_list, read_object, shown
 from tower.clusters.policies.spec_parts import LABEL, read_access, read_subjects, read_targets, read_window
 from tower.errors import Invalid
+from tower.escaping import escaped, shortened
 from tower.member.policy.owner_policy import OwnerPolicy, OwnerRule
 from tower.options.strict_yaml import load_strictly
 from tower.tunnels.targets import KUBERNETES
@@ -23,6 +24,8 @@ NAMESPACES_LIMIT = 1000
 
 #: Largest document, B.
 DOCUMENT_LIMIT = 1 << 20
+
+_CAUSE_LIMIT = 300
 
 _FIELDS = {"subjects", "access", "namespaces", "targets", "timeWindow"}
 
@@ -39,12 +42,22 @@ def read_policy(data: bytes) -> OwnerPolicy:
     except (YAMLError, UnicodeDecodeError, RecursionError, ValueError) as e:
         mark = e.problem_mark if isinstance(e, MarkedYAMLError) else None
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        why = "" if isinstance(e, MarkedYAMLError | UnicodeDecodeError | RecursionError) else f": {e}"
-        raise ValueError(f"is not YAML{line}{why}: repair it") from None
+        raise ValueError(f"is not YAML{line}: {_cause(e)}: repair it") from None
     try:
         return _policy(value)
     except Invalid as e:
         raise ValueError(str(e)) from None
+
+
+def _cause(error: Exception) -> str:
+    """Return why a document cannot be read, in one line."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    if isinstance(error, RecursionError):
+        return "too deep"
+    text = error.problem or error.context if isinstance(error, MarkedYAMLError) else str(error)
+    text = " ".join((text or "").split()).removeprefix("but ")
+    return escaped(shortened(text, _CAUSE_LIMIT))
 
 
 def _policy(value: Any) -> OwnerPolicy:
@@ -69,7 +82,7 @@ def _rule(value: Any, path: str) -> OwnerRule:
     for key in _FIELDS & set(rule):
         if rule[key] is None:
             raise Invalid(f"{path}.{key}: has no value: set one, or omit the field, which means any")
-    subjects = read_subjects(rule["subjects"], f"{path}.subjects") if "subjects" in rule else None
+    subjects = _subjects(rule["subjects"], f"{path}.subjects") if "subjects" in rule else None
     access = read_access(rule.get("access", "full"), f"{path}.access")
     namespaces = None
     if "namespaces" in rule:
@@ -87,6 +100,12 @@ def _rule(value: Any, path: str) -> OwnerRule:
             )
     window = read_window(rule["timeWindow"], f"{path}.timeWindow") if "timeWindow" in rule else None
     return OwnerRule(subjects, access, namespaces, targets, window)
+
+
+def _subjects(value: Any, path: str) -> tuple[Subject, ...]:
+    if value == []:
+        raise Invalid(f"{path}: is empty: list users and groups, or omit the field for all users")
+    return read_subjects(value, path)
 
 
 def _namespaces(value: Any, path: str) -> frozenset[str]:

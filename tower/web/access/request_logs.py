@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
 
+from tower.options.followed_file import Followed
 from tower.reactor.interfaces import IReactor
 from tower.reactor.signals import Reloads
 from tower.store.audit_log import AuditLog, open_access_log
 from tower.web.access.access_log import AccessLog
 from tower.web.access.audit.audit import Audit
+from tower.web.access.audit.file_changes import FileRecorder
 from tower.web.access.audit.opening import open_audit
 from tower.web.access.audit.policy_file import AuditPolicyFile
 
@@ -51,6 +53,16 @@ class RequestLogs:
         """Use the current content of the policy file."""
         if self.audit_policy is not None:
             self.audit_policy.file.check()
+
+    def record_files(self, files: Iterable[Followed[Any, Any]]) -> None:
+        """Record each new content of *files*, and of the policy file, in the audit log."""
+        if self.audit is None:
+            return
+        recorder = FileRecorder(self.audit)
+        for each in files:
+            recorder.observe(each)
+        if self.audit_policy is not None:
+            recorder.observe(self.audit_policy.file, is_always_written=True)
 
     async def stop(self) -> None:
         """Write the last lines and close the files."""

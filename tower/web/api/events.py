@@ -17,11 +17,12 @@ from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.clusters.cluster_events import TOWER, ClusterEvent, ClusterEvents, EventLevel, TooManyEvents
 from tower.durations import human_duration
 from tower.errors import NotFound
+from tower.kube.access.protobuf import PROTOBUF
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
-from tower.web.api.calls.media_types import MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH
+from tower.web.api.calls.media_types import MERGE_PATCH, STRATEGIC_PATCH
 from tower.web.api.pages import paged
 from tower.web.api.selectors import NAME_FIELD, Fields, Selection
 from tower.web.api.table import Column, Object, seconds_since, table

@@ -7,6 +7,7 @@ from typing import Any
 
 from tower.escaping import json_text, quoted
 from tower.kube.access.field_problems import INVALID, REQUIRED, FieldProblem, check_problems, field_problem
+from tower.kube.access.protobuf import PROTOBUF
 from tower.kube.access.rbac import Rule
 from tower.kube.request_info import RequestInfo
 from tower.kube.status import StatusError
@@ -15,7 +16,6 @@ from tower.web.access.authorization.cluster_scope import OWN
 from tower.web.access.authorization.own_rights import OwnRights
 from tower.web.api import discovery
 from tower.web.api.calls.call import Call, not_found
-from tower.web.api.calls.media_types import PROTOBUF
 from tower.web.outcome import Outcome, Response
 
 

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from tower.clusters.policies.access_levels import FULL, LEVELS
 from tower.clusters.policies.permitted_rules import permitted_rules
 from tower.errors import Forbidden, TowerError
+from tower.kube.access.protobuf import PROTOBUF, read_protobuf
 from tower.kube.access.rbac import ALL_RIGHTS, Rule
 from tower.kube.request_info import RequestInfo
 from tower.kube.status import StatusError
@@ -26,8 +27,7 @@ from tower.web.access.authorization.decision import Decision
 from tower.web.access.authorization.mode_filter import ModeAuthorization, user_of
 from tower.web.access.authorization.requested import asked_about
 from tower.web.api.calls.bodies import parse
-from tower.web.api.calls.media_types import JSON, PROTOBUF, YAML
-from tower.web.api.calls.protobuf import read_protobuf
+from tower.web.api.calls.media_types import JSON, YAML
 from tower.web.api.reviews import requested, rules_status
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay, Response

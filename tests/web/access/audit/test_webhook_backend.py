@@ -104,6 +104,20 @@ class WebhookBackendTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual(len(self.hook.asked), PARALLEL)
 
+    def test_small_buffer(self) -> None:
+        """A buffer smaller than a batch loses nothing if the webhook takes a second for each."""
+        self.make(buffer_size=2, max_size=20, max_wait=30.0, burst=100)
+        for second in range(60):
+            for _ in range(10):
+                self.put(second)
+                self.clock.advance(0.1)
+            if self.hook.asked:
+                self.hook.answer()
+        self.assertEqual(self.backend.lost, 0)
+        waiting = self.backend.waiting
+        self.put(*range(100))  # the webhook hangs
+        self.assertEqual((self.backend.waiting, self.backend.lost), (40, 60 + waiting))
+
     def test_large(self) -> None:
         """A batch has at most so many bytes."""
         self.make(max_bytes=2 * len(event()))

@@ -1,4 +1,4 @@
-"""The audit log: the policy, the events of requests and of changed records, and their destinations.
+"""The audit log: policy, events of requests, of changed records and of changed files, and their destinations.
 
 Start with `audit`.  An `entry` accompanies a request from the moment its user is authenticated; the policy
 (`policy_file`) decides on its level, `formats` makes events of it, `destinations` take them: the log, whose

@@ -20,7 +20,7 @@ _EVENT_HEAD = len(EVENT_HEAD)
 class BatchSettings:
     """Sizes and times of batches, with upstream's defaults.
 
-    :ivar buffer_size: most events that wait.
+    :ivar buffer_size: most events that wait; see `capacity`.
     :ivar max_size: most events in a batch.
     :ivar max_wait: longest time until an event is posted, s; 0: at once.
     :ivar qps: most batches a second on average; 0: no limit.
@@ -36,6 +36,15 @@ class BatchSettings:
     burst: int = 15
     max_bytes: int = BATCH_LIMIT
     initial_backoff: float = 10.0
+
+    @property
+    def capacity(self) -> int:
+        """Maximum number of events that are neither stored nor dropped.
+
+        Upstream's buffer does not contain the batch that is being collected, nor those being posted, so a
+        batch may be larger than the buffer.  Here all wait together, so there is room for two batches.
+        """
+        return max(self.buffer_size, 2 * self.max_size)
 
 
 @define

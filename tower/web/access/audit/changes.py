@@ -7,7 +7,7 @@ of the old and the new record, which prove the content later; the content itself
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
 from hashlib import sha256
@@ -123,7 +123,7 @@ class ChangeRecorder:
         if digests[OLD_DIGEST] == digests[NEW_DIGEST]:
             return
         verb = "create" if old is None else "delete" if new is None else "update"
-        info = _object(verb, kind, name)
+        info = change_of(verb, kind, name)
         identity = None if author is None else author.identity
         sender = identity.sender if isinstance(identity, Identity) else identity
         user: str = PROXY_USER if sender is None else sender.user
@@ -134,7 +134,6 @@ class ChangeRecorder:
         cluster = (new or old or {}).get("cluster", name if kind == CLUSTERS else "")
         request = "" if author is None else author.request_id
         annotations = {f"{GROUP}/name": cluster, REQUEST: request, **digests}
-        fields = ",".join(f'"{key}":{quoted(text)}' for key, text in annotations.items() if text)
         now = moment(self._audit.seconds())
         uid, extra = getattr(sender, "uid", ""), getattr(sender, "extra", ())
         uri = info.path if author is None else text_of(author.target)
@@ -142,19 +141,31 @@ class ChangeRecorder:
         if author is not None and identity is not None:
             more = impersonated_by(acting(identity, author.fields))
             more += f'"sourceIPs":["{author.channel.peer.address}"],'
-        self._audit.put(
-            (
-                f'{EVENT_HEAD}"level":"{METADATA}",'
-                f'"auditID":"{new_request_id()}",'
-                f'"stage":"{COMPLETE}","requestURI":{quoted(uri)},'
-                f'"verb":"{verb}","user":{user_of(user, groups, uid, extra)},{more}'
-                f'{object_reference(info, {})}"responseStatus":{{"metadata":{{}},"code":200}},'
-                f'"requestReceivedTimestamp":"{now}","stageTimestamp":"{now}","annotations":{{{fields}}}}}\n'
-            ).encode("utf-8", "replace")
-        )
+        self._audit.put(change_event(info, uri, user_of(user, groups, uid, extra), annotations, now, more))
 
 
-def _object(verb: str, kind: str, name: str) -> RequestInfo:
+def change_event(
+    info: RequestInfo, uri: str, user: str, annotations: Mapping[str, str], now: str, more: str = ""
+) -> bytes:
+    """Return the event of a change.
+
+    :param info: the change, as a request for the object.
+    :param user: the author, in JSON; *more* fields of the event, too, each with a comma at its end.
+    :param annotations: those with a text are written.
+    :param now: time of the change.
+    """
+    fields = ",".join(f'"{key}":{quoted(text)}' for key, text in annotations.items() if text)
+    return (
+        f'{EVENT_HEAD}"level":"{METADATA}",'
+        f'"auditID":"{new_request_id()}",'
+        f'"stage":"{COMPLETE}","requestURI":{quoted(uri)},'
+        f'"verb":"{info.verb}","user":{user},{more}'
+        f'{object_reference(info, {})}"responseStatus":{{"metadata":{{}},"code":200}},'
+        f'"requestReceivedTimestamp":"{now}","stageTimestamp":"{now}","annotations":{{{fields}}}}}\n'
+    ).encode("utf-8", "replace")
+
+
+def change_of(verb: str, kind: str, name: str) -> RequestInfo:
     """Return the change of a record, as a request for the object that it is."""
     group, version, namespace = GROUP, _VERSION, ""
     if kind == RBAC_OBJECTS:

@@ -204,6 +204,7 @@ class Entry(RequestEntry):
             record.media,
             record.encoding,
             omits_managed_fields=self.recorded.omits_managed_fields,
+            is_own=not self.cluster,
         )
 
     # Streams

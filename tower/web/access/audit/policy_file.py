@@ -9,7 +9,7 @@ from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
 from tower.kube.audit.policy import AuditPolicy, CompiledPolicy
-from tower.kube.audit.policy_file import parse_audit_policy, unknown_fields
+from tower.kube.audit.policy_file import parse_audit_policy, strict_errors
 from tower.options.followed_file import FollowedFile
 
 OPTION = "audit-policy-file"
@@ -46,10 +46,11 @@ class AuditPolicyFile:
 
     def _parse(self, content: bytes) -> CompiledPolicy:
         policy = read_audit_policy(content, self._path)
-        if unknown := unknown_fields(content):
+        if errors := strict_errors(content):
             self._log.warn(
-                "audit policy {path}: the fields {fields} do not exist and are ignored: correct them",
+                "audit policy {path} contains errors, falling back to lenient decoding: strict decoding "
+                "error: {errors}: correct them",
                 path=str(self._path),
-                fields=", ".join(unknown),
+                errors=", ".join(errors),
             )
         return CompiledPolicy(policy)

@@ -100,7 +100,7 @@ class WebhookBackend:
             for each in line.splitlines(keepends=True):
                 self.put(each)
             return
-        has_room = self.waiting < self._settings.buffer_size and self._size + len(line) <= QUEUE_LIMIT
+        has_room = self.waiting < self._settings.capacity and self._size + len(line) <= QUEUE_LIMIT
         self._accepted = has_room and not self._stopped
         if not self._accepted:
             self._lose(1)
@@ -250,7 +250,7 @@ class WebhookBackend:
             self._log.error(
                 "the audit webhook failed: {error}; up to {count} events are queued",
                 error=str(error),
-                count=self._settings.buffer_size,
+                count=self._settings.capacity,
             )
         self._answer(first, last, is_stored=False)
 

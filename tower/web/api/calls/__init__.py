@@ -1,5 +1,5 @@
 """Requests to Tower's own API, as its resources see them.
 
-Start with `call`; `bodies` parses JSON and YAML, `protobuf` the reviews and events of newer clients.  Imports
+Start with `call`; `bodies` parses JSON and YAML.  Imports
 `tower.web.api.discovery`, `tower.web.api.table`, `tower.web.gateway` and lower rooms.
 """

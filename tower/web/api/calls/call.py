@@ -13,11 +13,11 @@ from twisted.internet.defer import Deferred, succeed
 from tower.escaping import quoted, shortened
 from tower.kube.accept import choose
 from tower.kube.access.field_problems import FieldProblem, check_problems, unsupported_value
+from tower.kube.access.protobuf import PROTOBUF, read_protobuf
 from tower.kube.status import StatusError
 from tower.web.access.authentication.identity import Extra, UserInfo, known_user
 from tower.web.api.calls.bodies import parse
-from tower.web.api.calls.media_types import JSON, MERGE_PATCH, PROTOBUF, YAML
-from tower.web.api.calls.protobuf import read_protobuf
+from tower.web.api.calls.media_types import JSON, MERGE_PATCH, YAML
 from tower.web.api.table import TABLES
 from tower.web.gateway.request import Request
 

@@ -6,7 +6,6 @@ from typing import Final
 
 JSON: Final = "application/json"
 YAML: Final = ("application/yaml", "text/yaml", "application/x-yaml")
-PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"

@@ -9,10 +9,11 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import Conflict, Invalid
+from tower.kube.access.protobuf import PROTOBUF
 from tower.kube.status import StatusError
 from tower.kube.timestamps import timestamp
 from tower.web.api.calls.call import Call
-from tower.web.api.calls.media_types import APPLY_PATCH, PROTOBUF
+from tower.web.api.calls.media_types import APPLY_PATCH
 from tower.web.api.discovery import GROUP
 from tower.web.api.fields.managers import (
     ManagerKey,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tower.kube.status import StatusError
+
+#: Media type.
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC = b"k8s\x00"
 

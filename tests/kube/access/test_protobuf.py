@@ -1,11 +1,11 @@
-"""Tests of `tower.web.api.calls.protobuf`: events; reviews are in `test_reviews`."""
+"""Tests of `tower.kube.access.protobuf`: events; reviews are in `test_reviews`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.kube.access.protobuf import read_protobuf
 from tower.kube.status import StatusError
-from tower.web.api.calls.protobuf import read_protobuf
 
 
 def encoded(**fields: bytes | str | int) -> bytes:
