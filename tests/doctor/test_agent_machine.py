@@ -57,10 +57,14 @@ class AgentTests(DoctorTestCase):
 
     def test_options(self) -> None:
         """Invalid options are the only finding; the environment counts."""
-        findings = self.look("--name", "alpha", "--host-key", "SHA256:" + "A" * 43)
+        words = ["--name", "alpha", "--host-key", "SHA256:" + "A" * 43]
+        findings = self.look(*words)
         self.assertEqual(list(findings), ["options"])
         self.assertIn("--proxy-server is missing", self.failed(findings))
-        self.assertIn("TOWER_NAMEE", self.failed(self.look(TOWER_NAMEE="x")))
+        self.assertIn(
+            "TOWER_NAMEE",
+            self.failed(self.look(*words, "--proxy-server", "wss://tower.example:1", TOWER_NAMEE="x")),
+        )
         several = Deferred.fromCoroutine(examine_agent(self.network, [], {}, lambda: NOW))
         self.assertEqual(len(self.successResultOf(several)), 3)
 

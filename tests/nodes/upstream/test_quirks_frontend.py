@@ -13,8 +13,9 @@ from tower.control.proxy_options import Options as ProxyOptions
 from tower.member.options import Options as AgentOptions
 from tower.web.gateway.gateway import RequestLimits
 
-#: Options whose default depends on another.
+#: Options whose default depends on another, or that have a second name.
 _DERIVED = {
+    "bind-address": {"host", "advertise-address"},
     "host": {"advertise-address"},
     "publish-service-address": {"advertise-address"},
     "external-hostname": {"advertise-address"},
