@@ -47,7 +47,6 @@ STALLS = frozenset(
         "freezes",
         "sends a byte now and then",
         "sends a byte of the head now and then",
-        "sends a head without end",
     }
 )
 

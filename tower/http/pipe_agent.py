@@ -17,6 +17,7 @@ from zope.interface import implementer
 from tower.http.client_bodies import Body
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
+from tower.net.response_heads import LimitedHeads
 
 #: How long an idle connection is kept, s; it occupies one node's tunnel.
 IDLE = 5
@@ -86,7 +87,7 @@ class _PipeEndpoint:
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See `IAgentEndpointFactory`."""
-        return self
+        return LimitedHeads(self)
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a pipe; cancelling cancels the opening."""

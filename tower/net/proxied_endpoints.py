@@ -21,6 +21,7 @@ from tower.net.connecting import ConnectFailed, connect
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
+from tower.net.response_heads import LimitedHeads
 from tower.reactor.interfaces import IReactor
 
 #: Metadata services identify clients by their location, and return credentials.
@@ -57,7 +58,7 @@ class ProxiedEndpoints:
         host = uri.host.decode("ascii")
         direct = HostnameEndpoint(self._reactor, host, uri.port, timeout=self._timeout)
         if uri.scheme == b"http":
-            return direct
+            return LimitedHeads(direct)
         if uri.scheme != b"https":
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         url = _server(host.lower(), uri.port)
@@ -65,7 +66,7 @@ class ProxiedEndpoints:
         endpoint: IStreamClientEndpoint = direct
         if proxy is not None:
             endpoint = _ProxiedEndpoint(self._reactor, proxy, url, self._timeout, self._connect)
-        return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
+        return LimitedHeads(wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint))
 
 
 def _server(host: str, port: int) -> ServerURL:

@@ -21,6 +21,7 @@ from zope.interface import implementer
 from tower.errors import TowerError
 from tower.net.addresses import join_address
 from tower.net.pipe_transport import connected
+from tower.net.response_heads import LimitedHeads
 from tower.tunnels.tls_handshake import TLSHandshake
 
 #: Time limits for connecting and for TLS, and lifetime of idle connections, s, as in kube-apiserver's
@@ -65,7 +66,8 @@ class NodeAgent:
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         tls = self._tls if uri.scheme == b"https" else None
-        return _NodeEndpoint(self._reactor, self._dial, uri.host.decode("ascii"), uri.port, tls)
+        endpoint = _NodeEndpoint(self._reactor, self._dial, uri.host.decode("ascii"), uri.port, tls)
+        return LimitedHeads(endpoint)
 
     def close_idle_connections(self) -> None:
         """Close the idle connections."""
