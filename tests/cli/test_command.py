@@ -366,7 +366,9 @@ class OutputFileTests(CommandTestCase):
         ):
             code, out, err = self.run_tower(*words, "--output", str(self.file))
             self.assertEqual((code, out), (0, f"kubeconfig written to {self.file}\n"))
-            self.assertIn(f"the kubeconfig of {replaced} in {self.file} was replaced; its credential", err)
+            self.assertIn(
+                f"replaced the kubeconfig of {replaced} in {self.file}; its credential remains", err
+            )
 
     def test_other_contexts(self) -> None:
         """A kubeconfig with other contexts stays, and nothing is issued; the cure is --merge."""
@@ -375,8 +377,8 @@ class OutputFileTests(CommandTestCase):
             self.file.write_text(yaml.safe_dump({"kind": "Config", "contexts": contexts}))
             before = self.file.read_bytes()
             said = self.bad(*self.words)
-            self.assertIn(f"is a kubeconfig with other contexts, such as {names[-1]}: add", said)
-            self.assertIn(f"with --merge {self.file}", said)
+            self.assertIn(f"the file already has other contexts, such as {names[-1]}: use", said)
+            self.assertIn(f"--merge {self.file} to add this context", said)
             self.assertEqual(self.file.read_bytes(), before)
         self.assertEqual(dict(self.store.snapshot("credentials")), {})
 

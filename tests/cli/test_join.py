@@ -330,7 +330,10 @@ class OptionTests(V1Case):
                 "--impersonate-groups: 'system:masters'",
             ),
             (("join", "alpha", "--impersonate-uid"), "--format manifest"),
-            ((*V2_MANIFEST, "--impersonate-extra", "Team"), "--impersonate-extra: 'Team': must be in lower"),
+            (
+                (*V2_MANIFEST, "--impersonate-extra", "Team"),
+                "--impersonate-extra: 'Team': must be lower case: the API server",
+            ),
             ((*V2_MANIFEST, "--target", "db"), "--target: 'db'"),
             ((*V2_MANIFEST, "--kubesphere-service", "a b"), "--kubesphere-service: 'a b'"),
             (("join", "alpha", "--target", "db=h:1"), "--format manifest"),

@@ -82,7 +82,7 @@ class MergeTests(CommandTestCase):
         code, text, note = self.run_tower(*words)
         self.assertEqual(code, 0)
         self.assertIn("replaced context tower/alpha of user jane by that of joe in", text)
-        self.assertIn("the credential of jane is valid until it expires: 'tower credential list'", note)
+        self.assertIn("jane's credential remains valid; to revoke it: tower credential list", note)
         self.assertIn("updated context tower/alpha of user joe in", self.good(*words))
         content = self.merged()
         content["contexts"][1]["context"]["extensions"] = [{"name": "other", "extension": 1}]

@@ -285,7 +285,7 @@ class UserFileTests(CommandTestCase):
         self.connection = FakeConnection(lambda *_: FakeResponse(200, json.dumps(served).encode()))
         for words in (("cluster", "add", "alpha"), ("join", "alpha"), ("cluster", "list"), ("version",)):
             said = self.wrong("--kubeconfig", path, *words, state=False)
-            self.assertIn("https://127.0.0.1:6443 is the API server of a cluster, not of a Tower proxy", said)
+            self.assertIn("https://127.0.0.1:6443 is a cluster's API server, not a Tower proxy", said)
             self.assertIn("tower admin-kubeconfig", said)
         self.assertEqual({method for method, *_ in self.connection.requests}, {"GET"})
 

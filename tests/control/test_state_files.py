@@ -111,7 +111,7 @@ class StateFilesTests(SynchronousTestCase):
         with capturedLogs() as events:
             check_database(self.state)
         (line,) = map(formatEvent, events)
-        self.assertIn(f"new installation in {self.state.path}: creating keys, CAs", line)
+        self.assertIn(f"no database in {self.state.path}: creating a new installation (keys, CAs", line)
         load_or_create(self.state, FILE)
         with self.assertRaises(ConfigurationError) as caught:
             check_database(self.state)

@@ -80,7 +80,7 @@ class ClusterTests(DoctorTestCase):
         del self.record["spec"]["enable"]
         for answer in ((200, self.record), (404, {})):
             self.network.answers["GET", CLUSTER] = answer
-            self.assertIn("is the API server of a cluster, not of a Tower proxy", self.failed(self.look()))
+            self.assertIn("is a cluster's API server, not a Tower proxy", self.failed(self.look()))
 
     def test_agents(self) -> None:
         """No agent and a disconnected agent have different findings."""

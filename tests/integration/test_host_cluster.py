@@ -116,7 +116,7 @@ class HostClusterTests(TowerTestCase):
         """The command rejects the host's API server, and writes nothing there."""
         done = run([script("tower"), f"--kubeconfig={self.member.admin}", "cluster", "add", "beta"])
         self.assertEqual(done.returncode, 2)
-        self.assertIn(b"is the API server of a cluster, not of a Tower proxy", done.stderr)
+        self.assertIn(b"is a cluster's API server, not a Tower proxy", done.stderr)
         self.assertIsNone(self.get("cluster", "beta"))
 
     def switched_and_deleted(self) -> None:

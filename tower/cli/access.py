@@ -25,7 +25,9 @@ from tower.escaping import escaped
 #: Context of an issued kubeconfig, see `tower.kube.kubeconfig.kubeconfig`.
 _ISSUED = re.compile(r".+@tower(-[a-z0-9-]+(:port)?)?", re.DOTALL)
 
-_STILL_VALID = "is valid until it expires: 'tower credential list' shows its id for 'tower credential revoke'"
+_STILL_VALID = (
+    "credential remains valid; to revoke it: tower credential list, then tower credential revoke ID"
+)
 
 
 def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
@@ -123,7 +125,7 @@ def _delivered(options: argparse.Namespace, context: str, issue: Callable[[], di
         cure = f"; revoke it: tower credential revoke {credential}" if credential else ""
         raise CommandFailed(f"--output {path}: {(e.strerror or str(e)).lower()}{cure}") from e
     if replaced not in ("", yaml.safe_load(status["kubeconfig"])["current-context"]):
-        note(f"the kubeconfig of {replaced} in {path} was replaced; its credential {_STILL_VALID}")
+        note(f"replaced the kubeconfig of {replaced} in {path}; its {_STILL_VALID}")
     return f"kubeconfig written to {path}"
 
 
@@ -142,7 +144,7 @@ def _merged(options: argparse.Namespace, context: str, issue: Callable[[], dict[
         done = f"updated context {context} of user {options.user} in {options.merge}"
     else:
         done = f"replaced context {context} of user {replaced} by that of {options.user} in {options.merge}"
-        note(f"the credential of {replaced} {_STILL_VALID}")
+        note(f"{replaced}'s {_STILL_VALID}")
     return escaped(f"{done}; use it with 'kubectl --context {context}'")
 
 
@@ -157,8 +159,8 @@ def _issued_context(path: str) -> str:
         return ""
     if len(names) > 1 or not all(map(_ISSUED.fullmatch, names)):
         raise CommandFailed(
-            f"--output {path}: is a kubeconfig with other contexts, such as {names[-1]}: add the new context "
-            f"with --merge {shlex.quote(path)}, or choose another file"
+            f"--output {path}: the file already has other contexts, such as {names[-1]}: use --merge "
+            f"{shlex.quote(path)} to add this context, or choose another file"
         )
     return "".join(names)
 

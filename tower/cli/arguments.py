@@ -150,14 +150,14 @@ def _join(commands: Commands[Parser]) -> None:
         "--impersonate-uid",
         action="store_const",
         const=True,
-        help="v2: let the agent of the manifest pass on users' UIDs, for access policies with as.uid",
+        help="v2: allow the agent of the manifest to impersonate UIDs, for access policies with as.uid",
     )
     command.add_argument(
         "--impersonate-extra",
         metavar="KEY,...",
         action="append",
-        help="v2: keys of users' extra fields that the agent of the manifest can pass on, for access "
-        "policies with as.extra; *: all keys and the UID; repeatable (default: none)",
+        help="v2: extra keys that the agent of the manifest may impersonate, for access policies with "
+        "as.extra; *: all keys, and UIDs; repeatable (default: none)",
     )
     command.add_argument(
         "--target",

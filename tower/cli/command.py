@@ -122,8 +122,8 @@ def find_access(options: argparse.Namespace, environ: Mapping[str, str]) -> Kube
         if isinstance(e.__cause__, FileNotFoundError):
             _check_role(options.state_dir)
             raise CommandFailed(
-                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}, which creates "
-                "it; a running one creates it again within 10 s"
+                f"{path} not found: start tower-proxy with --state-dir {options.state_dir}; a running "
+                "tower-proxy recreates the file within 10 s"
             ) from e
         raise
 
@@ -195,7 +195,7 @@ def _check_server(client: TowerClient) -> bool:
     if OWN_RESOURCE in [each.get("name") for each in found if isinstance(each, dict)]:
         return True
     raise UsageFailed(
-        f"{client.access.server} is the API server of a cluster, not of a Tower proxy: use "
+        f"{client.access.server} is a cluster's API server, not a Tower proxy: use "
         "--state-dir on the proxy's machine or in its pod, or a kubeconfig from 'tower admin-kubeconfig'"
     )
 

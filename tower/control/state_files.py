@@ -91,8 +91,8 @@ def check_database(state: StateDir) -> None:
         raise ConfigurationError(str(lost))
     if DATABASE not in names:
         _log.info(
-            "new installation in {path}: creating keys, CAs and the database; to use an existing one, "
-            "correct --state-dir",
+            "no database in {path}: creating a new installation (keys, CAs, database); if you expected an "
+            "existing one, check --state-dir",
             path=str(state.path),
         )
 

@@ -100,7 +100,7 @@ class _Cluster:
     async def _cluster(self) -> Verdict:
         code, value = await self._server.request("GET", self._path)
         if (code == 404 or "enable" not in value.get("spec", {})) and await self._is_other():
-            seen = f"{self._server.access.server} is the API server of a cluster, not of a Tower proxy"
+            seen = f"{self._server.access.server} is a cluster's API server, not a Tower proxy"
             return fail(seen, _ADMIN)
         if code == 404:
             return fail(f"there is no cluster {self._name}", "correct the name: tower cluster list")

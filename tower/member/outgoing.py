@@ -172,7 +172,7 @@ class Outgoing:
         join(channel, connection)
         text = owner.watch_stream(channel, name) if owner is not None else ""
         if text:
-            self.rejections.log("streams were cut", "cut a stream: {text}", text=text)
+            self.rejections.log("streams were cut", "cut stream: {text}", text=text)
 
 
 @define(eq=False)

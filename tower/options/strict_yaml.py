@@ -1,6 +1,6 @@
-"""YAML as Kubernetes' decoders read it, the strict and the lenient one; an alias is an error to both.
+"""YAML loaders equivalent to Kubernetes' strict and lenient decoders; both reject aliases.
 
-To the strict one, a key given twice is an error, too.
+The strict one also rejects repeated keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def load_strictly(data: bytes) -> Any:
 
 
 def load_leniently(data: bytes) -> Any:
-    """Do the same, and use the last value of a key that is given several times."""
+    """Return the only document in *data*; the last value of a repeated key is used."""
     return load(data.decode(), _JSONLoader)  # noqa: S506 - a safe loader
 
 

@@ -101,7 +101,7 @@ class ChosenContextTests(CommandTestCase):
         self.write("mine")
         self.connection = FakeConnection(lambda *_: FakeResponse(200, b'{"resources": []}'))
         said = self.wrong("cluster", "add", "epsilon", state=False)
-        self.assertIn("is the API server of a cluster, not of a Tower proxy", said)
+        self.assertIn("is a cluster's API server, not a Tower proxy", said)
         for code in (403, 503):
             self.connection = FakeConnection(lambda *_, code=code: FakeResponse(code, b"{}"))
             self.assertEqual(self.run_tower("cluster", "remove", "delta", "-y", state=False)[0], 1)

@@ -57,7 +57,7 @@ class AccessCommandTests(CommandTestCase):
         words = ("access", "explain", "jane", "alpha", "--verb", "create", "--resource", "pods")
         self.assertNotIn("--namespace", self.bad(*words))
         error = self.bad(*words, "--group", "dev")
-        self.assertIn("; the question is about all namespaces: name a namespace with --namespace (", error)
+        self.assertIn("; checked for all namespaces; to check one, add --namespace NAME (", error)
         self.good(*words, "--group", "dev", "--namespace", "d")
 
     def test_credentials(self) -> None:
@@ -76,7 +76,7 @@ class AccessCommandTests(CommandTestCase):
             (("--verb", "create"), "--verb requires --resource or --path"),
             (("--name", "web"), "require --verb"),
             (("--verb", "get", "--path", "/x", "--name", "web"), "--name requires --resource"),
-            (("--verb", "get", "--resource", "pods", "--path", "/x"), "exclude each other"),
+            (("--verb", "get", "--resource", "pods", "--path", "/x"), "mutually exclusive"),
             (("--claim", "x"), "must be KEY=VALUE"),
         ):
             self.assertIn(text, self.wrong("access", "explain", "jane", "alpha", *words))

@@ -184,8 +184,8 @@ class PolicyObjectTests(SynchronousTestCase):
     def test_reserved_names(self) -> None:
         """Users and groups that clusters reserve have a warning, also administrators of distributions."""
         for names, text in (
-            ({"user": "system:admin"}, "spec.as: user 'system:admin' is reserved"),
-            ({"user": "system:{user}"}, "spec.as: user 'system:{user}' is reserved"),
+            ({"user": "system:admin"}, "spec.as: the user 'system:admin' is reserved"),
+            ({"user": "system:{user}"}, "spec.as: the user 'system:{user}' is reserved"),
             (
                 {"groupMapping": {"dev": "kubeadm:cluster-admins"}},
                 "group 'kubeadm:cluster-admins' is reserved",

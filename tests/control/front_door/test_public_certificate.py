@@ -75,7 +75,7 @@ class CertificateForAgentsTests(SynchronousTestCase):
         lines = logged_lines(self)
         self.named(self.company.hash)
         self.assertEqual(lines, [])
-        where = f"--tls-cert-file {self.pair.certificate}: clients reject it: its certificate "
+        where = f"--tls-cert-file {self.pair.certificate}: its certificate "
         for days, text in ((2, "was valid until "), (-2, "is valid from ")):
             self.now += days * DAY
             self.named(self.company.hash)

@@ -111,9 +111,10 @@ IMPERSONATION = Table(
         _row(
             "Impersonate-User: dan",
             other=_kept(
-                "constrained impersonation is beta in 1.36, so its verbs may change: kube-apiserver checks "
-                "one right for the identity and one for the action, and then the verb `impersonate`; Tower "
-                "checks only this verb, which is safe: it allows less"
+                "constrained impersonation is beta in 1.36: kube-apiserver checks one right for the identity "
+                "and one for the action; if either is missing, it falls back to the verb `impersonate`; "
+                "Tower always checks only that verb: ignoring the new rights can only deny more, and their "
+                "verbs may still change"
             ),
         ),
         _row("Impersonate-User: ", other=_EMPTY),

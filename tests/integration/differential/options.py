@@ -200,7 +200,11 @@ OPTIONS = Table(
         start(
             "--client-ca-file={f}/none",
             "--client-ca-file={f}/ca.crt",
-            other=Difference(STARTS, "no such file", "kube-apiserver uses only the last file"),
+            other=Difference(
+                STARTS,
+                "no such file",
+                "Tower uses the CAs of all files, so all must exist; kube-apiserver uses only the last one",
+            ),
         ),
         start("--tls-min-version=VersionTLS14"),
         start("--tls-min-version=TLS12"),

@@ -34,6 +34,7 @@ class SettingsTests(SynchronousTestCase):
         for key in ("", " team", "a\nb", "Team"):
             error = self.assertRaises(Invalid, AgentSettings, extra=(key,))
             self.assertIn(f"impersonateExtra: {key!r}", str(error))
+        self.assertIn("must be lower case: the API server compares keys in lower case", str(error))
 
     def test_users_alone(self) -> None:
         """Users without groups are an error: any group includes those of administrators."""

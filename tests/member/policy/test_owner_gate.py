@@ -6,7 +6,7 @@ import gc
 import json
 from datetime import UTC, datetime
 
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
@@ -235,13 +235,15 @@ class OwnerGateTests(SynchronousTestCase):
         self.assertEqual(len(reasons), FEW)
         self.assertTrue(all(text.isprintable() for text in reasons))
         self.assertEqual([log["count"] for log in logs if "count" in log], [FEW + 3])
+        self.assertTrue(formatEvent(logs[-1]).startswith(f"total: {FEW + 3} streams cut, "))
 
     def test_many_kinds(self) -> None:
         """A channel with too many kinds of requests is cut at any change."""
         self.use(OwnerRule())
         for number in range(KINDS_LIMIT + 1):
             self.passes(head(f"/api/v1/namespaces/n{number}/pods"))
-        self.assertIn(f"more than {KINDS_LIMIT} kinds of requests", *self.cut(OwnerRule(), OwnerRule()))
+        text = f"too many kinds of requests (more than {KINDS_LIMIT}) to check again"
+        self.assertIn(text, *self.cut(OwnerRule(), OwnerRule()))
         self.assertTrue(self.channel.aborted)
 
     def test_upgrade(self) -> None:

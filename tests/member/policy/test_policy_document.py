@@ -53,7 +53,7 @@ class PolicyDocumentTests(SynchronousTestCase):
             "is not YAML (line 2): found another document: repair it",
         )
         self.assertEqual(self.rejected(b"a: \xff"), "is not YAML: not UTF-8: repair it")
-        self.assertEqual(self.rejected(b"[" * 50_000), "is not YAML: too deep: repair it")
+        self.assertEqual(self.rejected(b"[" * 50_000), "is not YAML: nested too deeply: repair it")
         self.assertIn("already set in map", self.rejected(b"kind: a\nkind: b\n"))
         self.assertIn("must be an object", self.rejected(b""))
         self.assertIn("kind: 'List': must be AgentPolicy", self.rejected(document(kind="List")))

@@ -66,9 +66,12 @@ class ClusterCapTests(SynchronousTestCase):
         self.assertEqual(
             error.message,
             "Too many requests, please try again later. (--max-requests-inflight-per-cluster is 5, and "
-            "user jane has 3 in progress in cluster alpha: the last 2 are for others)",
+            "user jane has 3 requests in progress to cluster alpha; the remaining 2 are reserved for other "
+            "users)",
         )
         self.enter("joe")
+        error = self.assertRaises(StatusError, self.cap.enter, "alpha", "joe")
+        self.assertIn("joe has 1 request in progress to cluster alpha; the remaining 1 is res", error.message)
         self.enter("ann")
         error = self.assertRaises(StatusError, self.cap.enter, "alpha", "jane")
         self.assertIn("and cluster alpha has as many in progress)", error.message)

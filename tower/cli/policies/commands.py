@@ -63,10 +63,10 @@ def explain(client: TowerClient, options: argparse.Namespace) -> str:
 
 
 def _namespace_hint(options: argparse.Namespace, status: dict[str, Any]) -> str:
-    """Return that a refusal is about all namespaces, if one could be named."""
+    """Return a hint to set --namespace, or an empty string."""
     if not options.resource or options.namespace or not (status["concerned"] or status["credentials"]):
         return ""
-    return "; the question is about all namespaces: name a namespace with --namespace"
+    return "; checked for all namespaces; to check one, add --namespace NAME"
 
 
 def _credential(credential: dict[str, Any]) -> str:
@@ -87,7 +87,7 @@ def _question(options: argparse.Namespace) -> dict[str, Any]:
     if options.object_name and not options.resource:
         raise UsageFailed("--name requires --resource, such as --resource pods")
     if options.resource and options.path:
-        raise UsageFailed("--resource and --path exclude each other")
+        raise UsageFailed("--resource and --path are mutually exclusive")
     claims: dict[str, list[str]] = {}
     for claim in options.claim:
         key, equals, value = claim.partition("=")

@@ -74,8 +74,8 @@ def warnings_of(spec: PolicySpec) -> list[str]:
     own = [("user", names.user), *(("group", each) for each in (*names.groups, *names.mapping.values()))]
     return [
         *(
-            f"spec.as: {what} {name!r} is reserved: the users enter only clusters that allow it ('tower "
-            f"cluster set NAME --allow-system-identity {name}', for clusters of type ssh)"
+            f"spec.as: the {what} {name!r} is reserved: requests are rejected, except in clusters of type "
+            f"ssh that allow it: tower cluster set NAME --allow-system-identity {name}"
             for what, name in own
             if is_reserved(name)
         ),
@@ -84,7 +84,7 @@ def warnings_of(spec: PolicySpec) -> list[str]:
 
 
 def _subject_warning(subject: Subject, names: MemberNames) -> str:
-    """Return why a subject has no effect; empty: it has."""
+    """Return why a subject has no effect, or an empty string."""
     kind, name = subject.key[:2]
     if (kind, name) in (("User", ANONYMOUS_USER), ("Group", UNAUTHENTICATED_GROUP)):
         if USER not in names.user:

@@ -127,7 +127,9 @@ class NamedServing:
         for pair in self.files:
             first = load_certificates(pair.value.certificate)[0]
             if problem := validity_problem([first], self._serving.now):
-                self._log.warn("{name}: clients reject it: {problem}", name=pair.name, problem=problem)
+                self._log.warn(
+                    "{name}: {problem}; until then, clients reject it", name=pair.name, problem=problem
+                )
 
 
 def named_pair(files: PairFiles, reserved: Sequence[str]) -> FollowedPair[NamedCertificate]:

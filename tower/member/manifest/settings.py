@@ -59,8 +59,8 @@ class AgentSettings:
     :ivar kubesphere_service: ``HOST:PORT`` of the KubeSphere API server; empty: no such target.
     :ivar namespace: of the agent; the default one is created, any other one must exist.
     :ivar pull_secrets: names of Secrets in that namespace for the image's registry.
-    :ivar uid: whether the agent may impersonate users with their UID.
-    :ivar extra: keys of users' extra fields that the agent may impersonate; `ALL_EXTRA` includes the UID.
+    :ivar uid: whether the agent may impersonate UIDs.
+    :ivar extra: extra keys that the agent may impersonate; `ALL_EXTRA`: all keys, and UIDs.
     :raise Invalid: a value cannot be used; with the cure.
     """
 
@@ -200,7 +200,9 @@ def _check_keys(keys: Sequence[str]) -> None:
     _check_printable("impersonateExtra", keys)
     for key in keys:
         if key != key.lower():
-            raise Invalid(f"impersonateExtra: {key!r}: must be in lower case, as the API server compares it")
+            raise Invalid(
+                f"impersonateExtra: {key!r}: must be lower case: the API server compares keys in lower case"
+            )
 
 
 def _check_printable(field_name: str, names: Sequence[str]) -> None:

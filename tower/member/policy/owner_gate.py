@@ -138,13 +138,12 @@ class OwnerGate:
                 channel.abort()
                 count += 1
                 if count <= FEW:
-                    self._log.info("cut a stream: {text}", text=text)
+                    self._log.info("cut stream: {text}", text=text)
         if count:
             self._log.info(
-                "cut {count} stream{s}: the owner's policy no longer permits what {they} carried",
+                "total: {count} stream{s} cut, no longer permitted by the owner's policy",
                 count=count,
                 s="" if count == 1 else "s",
-                they="it" if count == 1 else "they",
             )
 
     def _carried(self, channel: Closable, carried: _Carried) -> _Carried:
@@ -159,7 +158,10 @@ class OwnerGate:
         if carried.target:
             return self._stream_refusal(carried.target)
         if carried.is_everything:
-            return f"it carried more than {KINDS_LIMIT} kinds of requests, and the owner's policy has changed"
+            return (
+                f"policy changed, and the stream carried too many kinds of requests (more than "
+                f"{KINDS_LIMIT}) to check again"
+            )
         for (user, action), request in carried.kinds.items():
             if not self._permits(user, action):
                 return self._refusal(user, action, request)

@@ -54,7 +54,7 @@ def _cause(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8"
     if isinstance(error, RecursionError):
-        return "too deep"
+        return "nested too deeply"
     text = error.problem or error.context if isinstance(error, MarkedYAMLError) else str(error)
     text = " ".join((text or "").split()).removeprefix("but ")
     return escaped(shortened(text, _CAUSE_LIMIT))

@@ -14,7 +14,7 @@ SILENT: Final = 3.0
 
 
 class ClusterShare:
-    """The part of one request in the cap of its cluster, from the time when it has its seat."""
+    """A request's share of its cluster's cap, counted once it has a seat."""
 
     __slots__ = ("_cap", "_cluster", "_is_counted", "_user")
 

@@ -91,8 +91,9 @@ class ClusterCap:
         if 0 < free <= share:
             total.refused += 1
             raise too_many(
-                f"--{_PER_CLUSTER} is {total.limit}, and user {user} has {share} in progress in cluster "
-                f"{cluster}: the last {free} are for others"
+                f"--{_PER_CLUSTER} is {total.limit}, and user {user} has {share} "
+                f"request{'' if share == 1 else 's'} in progress to cluster {cluster}; the remaining {free} "
+                f"{'is' if free == 1 else 'are'} reserved for other users"
             )
         total.enter(cluster)
         self._shares[cluster, user] = share + 1

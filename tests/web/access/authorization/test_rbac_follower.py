@@ -90,8 +90,10 @@ class RbacFollowerTests(SynchronousTestCase):
                 self.follower.bindings[1].changed(WatchEvent("MODIFIED", value))
                 self.assertTrue(self.follower.authorize(REQUEST).is_allowed)
         (text,) = map(formatEvent, logged)
-        self.assertIn("binding a/b of --authorization-kubeconfig: annotation tower.kubesphere.io/clus", text)
-        self.assertIn(': ignored entries: "Bad Name", "": each must be the name of a cluster,', text)
+        self.assertIn(
+            "binding a/b of --authorization-kubeconfig: ignored invalid entries in annotation ", text
+        )
+        self.assertIn('tower.kubesphere.io/clusters: "Bad Name", ""; valid are: the name of a cluster,', text)
 
     def test_next_lists(self) -> None:
         """A later list replaces all; an equal one is not a change."""

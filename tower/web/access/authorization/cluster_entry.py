@@ -195,7 +195,7 @@ def member_of(
 def names_of(
     identity: Identity, policies: Sequence[AccessPolicy], cluster: Cluster
 ) -> tuple[UserInfo, Sequence[AccessPolicy]]:
-    """Return the same as `member_of`, without the checks."""
+    """Return the user in the member, unchecked, and those of *policies*, not empty, that give this user."""
     user = policies[0].spec.names.user_of(identity.user)
     same = [policy for policy in policies if policy.spec.names.user_of(identity.user) == user]
     groups: dict[str, None] = {}

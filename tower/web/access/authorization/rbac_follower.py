@@ -107,8 +107,8 @@ class RbacFollower:
         is_change = self.index.put_binding(binding)
         if is_change and (wrong := wrong_entries(binding.annotations)):
             self._log.warn(
-                "binding {name} of --authorization-kubeconfig: annotation {annotation}: ignored entries: "
-                "{entries}: each must be {valid}",
+                "binding {name} of --authorization-kubeconfig: ignored invalid entries in annotation "
+                "{annotation}: {entries}; valid are: {valid}",
                 name=f"{binding.namespace}/{binding.name}" if binding.namespace else binding.name,
                 annotation=ANNOTATION,
                 entries=shortened(", ".join(map(quoted, wrong)), 200),

@@ -63,10 +63,9 @@ def _join_token() -> dict[str, Any]:
                     "image": text("Image with tower-agent."),
                     "impersonateUsers": texts("Users that the agent may impersonate; default all."),
                     "impersonateGroups": texts("Groups that the agent may impersonate; default all."),
-                    "impersonateUid": flag("Whether the agent may impersonate users with their UID."),
+                    "impersonateUid": flag("Allow the agent to impersonate UIDs."),
                     "impersonateExtra": texts(
-                        "Keys of users' extra fields that the agent may impersonate; *: all, and the UID; "
-                        "default none."
+                        "Extra keys that the agent may impersonate; *: all keys, and UIDs; default none."
                     ),
                     "targets": texts("Additional targets of streams, NAME=HOST:PORT."),
                     "kubesphereService": text("HOST:PORT of the KubeSphere API server."),

@@ -118,7 +118,7 @@ def access_review() -> dict[str, Any]:
             "resource": text("Resource, such as pods or pods/exec."),
             "namespace": text("Namespace of the object."),
             "name": text("Name of the object."),
-            "path": text("Path, in place of a resource; also that of an object."),
+            "path": text("Request path, instead of a resource; may name an object."),
         },
         required=["user", "cluster"],
     )
@@ -130,7 +130,7 @@ def access_review() -> dict[str, Any]:
             "targets": texts("Targets that it permits."),
             "open": flag("Whether its time window is open, or it has none."),
             "timeWindow": text("Its time window."),
-            "ttl": text("Longest connection."),
+            "ttl": text("Maximum duration of a connection."),
         },
     )
     credential = object_schema(
@@ -140,14 +140,14 @@ def access_review() -> dict[str, Any]:
             "groups": texts("Groups of the user in the cluster."),
             "expirationTimestamp": text("Time of expiry.", format="date-time"),
             "allowed": flag("Whether the user may send such a request with it."),
-            "reason": text("Why not, as the user sees it."),
+            "reason": text("Reason for the denial, as shown to the user."),
         },
     )
     status = object_schema(
         "The answer.",
         {
             "allowed": flag("Whether the user enters, and may send such a request."),
-            "reason": text("Why not, as the user sees it."),
+            "reason": text("Reason for the denial, as shown to the user."),
             "policies": texts("Policies that permit the request."),
             "user": text("Name of the user in the cluster."),
             "groups": texts("Groups of the user in the cluster."),

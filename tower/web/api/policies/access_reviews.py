@@ -44,7 +44,7 @@ _FIELDS = {
 }
 
 
-#: Most issued credentials of a user that an answer has.
+#: Maximum number of credentials in a response.
 CREDENTIAL_LIMIT = 20
 
 # Methods of requests with a path, by verb or by method in lower case.
@@ -201,7 +201,7 @@ def _asked(spec: dict[str, Any]) -> tuple[Asked, RequestInfo | None]:
 
 
 def _asked_at(verb: str, path: str) -> tuple[Asked, RequestInfo]:
-    """Return the same for a path at the API server, which may be the path of an object."""
+    """Return what a review asks about a path at the API server, which may be the path of an object."""
     method = _PATH_METHODS.get(verb)
     if method is None:
         raise Invalid(f"spec.verb: {shown(verb)}: with a path, must be {either(_PATH_METHODS)}")
