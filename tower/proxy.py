@@ -29,7 +29,7 @@ from tower.control.planes.tunnel_plane import TunnelPlane
 from tower.control.planes.user_plane import UserPlane
 from tower.control.proxy_options import Options
 from tower.control.revocation import Revocation
-from tower.control.state_files import DATABASE, SECRETS_KEY, check_database
+from tower.control.state_files import SECRETS_KEY, open_database
 from tower.control.validation import locked_state, validate
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
@@ -42,7 +42,6 @@ from tower.reactor.process import end_in_failure, raise_file_limit, settle_memor
 from tower.reactor.service_manager import notify_manager
 from tower.reactor.signals import Reloads, Signals
 from tower.store import IStore
-from tower.store.sqlite import SQLiteStore
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
@@ -161,8 +160,7 @@ class Proxy(MultiService):
         runtime = Runtime.of(options, reactor, reloads)
         logs = RequestLogs.open(options, reactor, runtime.epoch, reloads)
         if store is None:
-            check_database(state)
-            store = SQLiteStore(reactor, state.path / DATABASE)
+            store = open_database(reactor, state)
         if logs.audit is not None:
             store.observe = ChangeRecorder(logs.audit, store).observe
         has_host = host_access is not None

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.keys import load_or_create
-from tower.control.state_files import HOSTED, SERVING_CA, USERS_CA, check_database, check_keys, lost_database
+from tower.control.state_files import (
+    DATABASE,
+    HOSTED,
+    SERVING_CA,
+    USERS_CA,
+    check_database,
+    check_keys,
+    lost_database,
+    open_database,
+)
 from tower.errors import ConfigurationError
 from tower.rotation.host_key import FILE
 from tower.store import MemoryStore
@@ -107,11 +119,8 @@ class StateFilesTests(SynchronousTestCase):
         self.assertEqual(self.keys_error(), "")
 
     def test_database(self) -> None:
-        """A state directory with keys but without a database is not new; a new one is logged."""
-        with capturedLogs() as events:
-            check_database(self.state)
-        (line,) = map(formatEvent, events)
-        self.assertIn(f"no database in {self.state.path}: creating a new installation (keys, CAs", line)
+        """A state directory with keys but without a database is not new."""
+        check_database(self.state)
         load_or_create(self.state, FILE)
         with self.assertRaises(ConfigurationError) as caught:
             check_database(self.state)
@@ -119,9 +128,21 @@ class StateFilesTests(SynchronousTestCase):
         self.assertIn(f"although the directory is not new (it has {FILE})", str(caught.exception))
         self.assertIn("restore it from a backup", str(caught.exception))
         self.state.write("tower.db", b"")
+        check_database(self.state)
+
+    def test_new(self) -> None:
+        """A new installation is logged once its database exists, but not its next start, or a failed one."""
+        reactor = cast(IReactorFromThreads, MemoryReactorClock())
         with capturedLogs() as events:
-            check_database(self.state)
+            (self.state.path / DATABASE).symlink_to("/nonexistent/database")
+            self.assertRaises(ConfigurationError, open_database, reactor, self.state)
         self.assertEqual(list(events), [])
+        (self.state.path / DATABASE).unlink()
+        with capturedLogs() as events:
+            for _ in range(2):
+                open_database(reactor, self.state)
+        (line,) = map(formatEvent, events)
+        self.assertIn(f"no database in {self.state.path}: creating a new installation (keys, CAs", line)
 
     def test_host_cluster(self) -> None:
         """The directory of a proxy whose records are in a host cluster lacks no database, and is rejected."""

@@ -20,7 +20,7 @@ from twisted.web.iweb import IAgent
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, error_detail, parse_date
 from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
-from tower.net.verifying_agent import verifying_agent
+from tower.http.verifying_agent import verifying_agent
 from tower.reactor.interfaces import IReactor
 
 __all__ = ["BODY_LIMIT", "Answer", "CloudRequest", "CloudSession", "Sign"]
@@ -75,13 +75,13 @@ class CloudSession:
     Redirects are not followed: no API or metadata service needs them, and they would pass credentials on.
 
     :param reactor: for timers and, without an *agent*, for connections.
-    :param agent: sends requests; None: `tower.net.verifying_agent`.
+    :param agent: sends requests; None: `tower.http.verifying_agent`.
     :param rng: for the delays before retries.
     :param timeout: of one attempt, s.
     :param attempts: maximum for one request.
     :param deadline: of a request with all its attempts and delays, s.
     :param ca_file: CAs of the cloud, PEM; empty: the system's.
-    :param environ: may name an HTTP proxy; see `tower.net.proxied_endpoints`.
+    :param environ: may name an HTTP proxy; see `tower.http.proxied_endpoints`.
     :param now: returns s since the epoch.
     :raise ConfigurationError: *ca_file* has no certificates, or the HTTP proxy cannot be used.
     """

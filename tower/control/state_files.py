@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 
 from tower.conch.transport.keys import KeyPair
@@ -19,6 +20,7 @@ from tower.errors import ConfigurationError
 from tower.rotation import serving_ca, users_ca
 from tower.rotation.host_key import FILE as HOST_KEY
 from tower.store.kinds import AGENT_KEYS, CREDENTIALS
+from tower.store.sqlite import SQLiteStore
 from tower.store.store import IStore
 from tower.trust.authorities import NEXT
 from tower.trust.serving_certificate import STATE_FILE as SERVING_CERTIFICATE
@@ -76,8 +78,26 @@ class LostFile:
         )
 
 
+def open_database(reactor: IReactorFromThreads, state: StateDir) -> SQLiteStore:
+    """Return the records of a proxy without a host cluster; log that there were none.
+
+    :raise ConfigurationError: see `check_database`; or the database cannot be opened.
+    """
+    check_database(state)
+    path = state.path / DATABASE
+    is_new = not path.exists()
+    store = SQLiteStore(reactor, path)
+    if is_new:
+        _log.info(
+            "no database in {path}: creating a new installation (keys, CAs, database); if you expected an "
+            "existing one, check --state-dir",
+            path=str(state.path),
+        )
+    return store
+
+
 def check_database(state: StateDir) -> None:
-    """Check that the database is there, or the directory new, which is logged.
+    """Check that the database is there, or the directory new.
 
     :raise ConfigurationError: it was removed, or the records are in a host cluster; the text has the cure.
     """
@@ -89,12 +109,6 @@ def check_database(state: StateDir) -> None:
     lost = lost_database(state.path, names)
     if lost is not None:
         raise ConfigurationError(str(lost))
-    if DATABASE not in names:
-        _log.info(
-            "no database in {path}: creating a new installation (keys, CAs, database); if you expected an "
-            "existing one, check --state-dir",
-            path=str(state.path),
-        )
 
 
 def check_keys(

@@ -15,9 +15,9 @@ from twisted.web.iweb import IAgentEndpointFactory, IResponse
 from zope.interface import implementer
 
 from tower.http.client_bodies import Body
+from tower.http.response_heads import LimitedHeads
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
-from tower.net.response_heads import LimitedHeads
 
 #: How long an idle connection is kept, s; it occupies one node's tunnel.
 IDLE = 5

@@ -19,9 +19,9 @@ from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResp
 from zope.interface import implementer
 
 from tower.errors import TowerError
+from tower.http.response_heads import LimitedHeads
 from tower.net.addresses import join_address
 from tower.net.pipe_transport import connected
-from tower.net.response_heads import LimitedHeads
 from tower.tunnels.tls_handshake import TLSHandshake
 
 #: Time limits for connecting and for TLS, and lifetime of idle connections, s, as in kube-apiserver's

@@ -99,7 +99,7 @@ class LimitedTests(SynchronousTestCase):
             user.deliver(upload + b"{")
         answers = [user.taken() for user in jane]
         self.assertEqual([answer[9:12] for answer in answers], [b""] * 3 + [b"429"] * 6)
-        self.assertIn(b"user jane has 3 in progress in cluster alpha", answers[-1])
+        self.assertIn(b"user jane has 3 requests in progress to cluster alpha", answers[-1])
         joe = self.ask()
         self.kit.pipe.deliver(ok())
         self.assertTrue(joe.taken().startswith(b"HTTP/1.1 200 "))

@@ -9,7 +9,7 @@ from twisted.python import usage
 
 from tower.control.front_door.token_options import TokenOptions
 from tower.errors import ConfigurationError
-from tower.net.verifying_agent import trust_of_file
+from tower.http.verifying_agent import trust_of_file
 from tower.options.errors import OptionError
 from tower.options.followed_file import FollowedFile
 from tower.options.parameters import Parameter, list_parameter, parameter

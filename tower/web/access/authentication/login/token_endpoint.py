@@ -13,7 +13,7 @@ from twisted.web.iweb import IAgent
 from tower.cloud.errors import CloudUnreachable
 from tower.cloud.http.exchange import CloudRequest, send
 from tower.errors import PeerError
-from tower.net.verifying_agent import verifying_agent
+from tower.http.verifying_agent import verifying_agent
 from tower.reactor.interfaces import IReactor
 from tower.web.access.authentication.oidc.provider import OIDCProvider
 from tower.web.access.authentication.oidc.tokens import parsed_json

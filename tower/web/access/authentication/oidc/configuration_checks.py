@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 from tower.errors import ConfigurationError
-from tower.net.verifying_agent import trust_of
+from tower.http.verifying_agent import trust_of
 
 _DOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.IGNORECASE)
 _RESERVED = ("k8s.io", "kubernetes.io")

@@ -14,7 +14,7 @@ from twisted.web.iweb import IAgent
 
 from tower.cloud.http.exchange import CloudRequest, send
 from tower.errors import PeerError, TowerError, one_line
-from tower.net.verifying_agent import verifying_agent
+from tower.http.verifying_agent import verifying_agent
 from tower.reactor.interfaces import IReactor
 from tower.reactor.repeating import RepeatingTask
 from tower.web.access.authentication.oidc.issuer import IssuerSettings

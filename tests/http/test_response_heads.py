@@ -1,4 +1,4 @@
-"""Tests of `tower.net.response_heads`, with Twisted's HTTP client on pipes in memory."""
+"""Tests of `tower.http.response_heads`, with Twisted's HTTP client on pipes in memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from twisted.web.iweb import IResponse
 from tests.fakes.pipes import FakePipe
 from tower.http.client_bodies import cause_of, read_body
 from tower.http.pipe_agent import PipeAgent
+from tower.http.response_heads import LIMIT, HeadTooLarge
 from tower.net.pipes import Pipe
-from tower.net.response_heads import LIMIT, HeadTooLarge
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n"
 #: A field of 1 KiB.

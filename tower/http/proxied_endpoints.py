@@ -16,12 +16,12 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
 from zope.interface import implementer
 
+from tower.http.response_heads import LimitedHeads
 from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
-from tower.net.response_heads import LimitedHeads
 from tower.reactor.interfaces import IReactor
 
 #: Metadata services identify clients by their location, and return credentials.

@@ -14,7 +14,7 @@ from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionP
 from twisted.web.iweb import IAgent
 
 from tower.errors import ConfigurationError
-from tower.net.proxied_endpoints import ProxiedEndpoints
+from tower.http.proxied_endpoints import ProxiedEndpoints
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
 from tower.reactor.interfaces import IReactor
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.net.proxied_endpoints`."""
+"""Tests of `tower.http.proxied_endpoints`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionP
 
 from tests.fakes.pipes import FakePipe
 from tower.errors import ConfigurationError
+from tower.http.proxied_endpoints import ProxiedEndpoints
 from tower.net.connecting import ConnectFailed
-from tower.net.proxied_endpoints import ProxiedEndpoints
 from tower.reactor.interfaces import IReactor
 
 PROXY = "http://jane:secret@squid.example:3128"
