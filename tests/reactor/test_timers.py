@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
@@ -35,6 +37,20 @@ class TimersTests(SynchronousTestCase):
         self.assertEqual((clock.getDelayedCalls(), called), ([], ["again", "last"]))
 
 
+class Owner:
+    """An object that its deadline calls."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.deadline = Deadline(clock, 2.0, self.late)
+
+    def late(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Cancel the deadline."""
+        self.deadline.cancel()
+
+
 class DeadlineTests(SynchronousTestCase):
     """Deadline."""
 
@@ -60,6 +76,17 @@ class DeadlineTests(SynchronousTestCase):
         self.clock.advance(5.0)
         self.deadline.cancel()
         self.assertEqual((self.called, self.clock.getDelayedCalls()), ([], []))
+
+    def test_garbage(self) -> None:
+        """An owner that it would call is freed at once when the call is cancelled or made."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for end in (Owner.stop, lambda _: self.clock.advance(2.0)):
+            owner = Owner(self.clock)
+            freed = weakref.ref(owner)
+            end(owner)
+            del owner
+            self.assertIsNone(freed())
 
 
 class WithinTests(SynchronousTestCase):

@@ -46,7 +46,7 @@ class Deadline:
 
     def __init__(self, clock: Clock, seconds: float, late: Callable[[], object]) -> None:
         self._clock = clock
-        self._late = late
+        self._late: Callable[[], object] | None = late
         self._call: DelayedCall | None = clock.callLater(seconds, self._look_once_more)
 
     def _look_once_more(self) -> None:
@@ -54,11 +54,14 @@ class Deadline:
 
     def _over(self) -> None:
         self._call = None
-        self._late()
+        late, self._late = self._late, None
+        if late is not None:
+            late()
 
     def cancel(self) -> None:
-        """Cancel the call; does nothing if it was made or cancelled."""
+        """Cancel the call, and release *late*; does nothing if it was made or cancelled."""
         call, self._call = self._call, None
+        self._late = None  # its owner mostly holds this object, too
         if call is not None:
             call.cancel()
 
