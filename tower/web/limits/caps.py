@@ -70,8 +70,8 @@ class ClusterCap:
     """Counts the requests in progress of each cluster, up to *limit*, with fair shares for users.
 
     A user gets a further one only while it has fewer than are free, as with the seats of
-    `tower.web.limits.seat_pool`.  So one user alone has at most half of them, rounded up, and there is room for
-    another unless *limit* is 1.
+    `tower.web.limits.seat_pool`.  So one user alone has at most half of them, rounded up, and there is room
+    for another unless *limit* is 1.
 
     :ivar total: the requests of all users.
     """
